@@ -1,1 +1,57 @@
-//! Stub.
+//! What is true on disk: sessions, their logs, their inboxes, and the stores that keep them.
+//!
+//! This crate is synchronous. It knows no async runtime and no actor, so nothing in it can wake anybody:
+//! listing a session and reading its log never start it.
+//!
+//! # Layout
+//!
+//! - [`id`]: the names of things, each a type of its own.
+//! - [`header`], [`event`], [`message`], [`descriptor`]: the records of a session.
+//! - [`codec`]: how a record becomes bytes with a checksum, and back.
+//! - [`head`] and [`fold`]: the one fold; everything that is derived from records is derived there.
+//! - [`surface`]: what a model sees, as positions in the log.
+//! - [`recover`]: the closing events of a turn that a crash cut off.
+//! - [`turns`]: which message becomes the next turn, and the events that open it.
+//! - [`store`]: the [`Store`](store::Store) trait, its operations, and the stores.
+//! - [`listing`]: what a listing says of a child.
+//! - [`clock`]: time and identity, injected.
+//!
+//! # Example
+//!
+//! ```
+//! use greenroom_session::{
+//!     header::NewSession,
+//!     id::SessionId,
+//!     message::{Message, Source},
+//!     store::{Accept, Create, Done, Op, Store, memory::MemoryStore},
+//! };
+//!
+//! let store = MemoryStore::new();
+//! let root = SessionId::new("root")?;
+//! let create = Create::root(NewSession::root(root.clone()), "editor", "launch story");
+//! let accept = Accept::new(root.clone(), Message::turn("m0", "Cover the launch.", Source::User, 1_000)?);
+//! let done = store.commit(&[Op::Create(create), Op::Accept(accept)])?;
+//! assert!(matches!(done[1], Ok(Done::Accepted { order: 0, duplicate: false })));
+//!
+//! let log = store.reader()?.load(&root)?;
+//! assert_eq!(log.events.len(), 2); // root/opened, session/end-seed
+//! assert_eq!(log.fold.head().pending_turns, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod clock;
+pub mod codec;
+pub mod descriptor;
+pub mod event;
+pub mod fold;
+pub mod head;
+pub mod header;
+pub mod id;
+pub mod limits;
+pub mod listing;
+pub mod message;
+pub mod recover;
+pub mod store;
+pub mod surface;
+pub mod text;
+pub mod turns;

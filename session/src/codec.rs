@@ -1,0 +1,351 @@
+//! How a record becomes bytes with a checksum, and back. The one place that knows the encoding.
+//!
+//! The *body* of a record is its JSON text without the checksum; stores keep the checksum beside it (SQLite) or as the
+//! line's last key (JSON Lines). See `docs/log-format.md` section 1.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use thiserror::Error;
+
+use crate::{
+    event::{Body, Event, SurfaceOp},
+    header::{HEADER_VERSION, Header},
+    id::{Order, Seq, SessionId},
+    limits::{MAX_EVENT_BYTES, MAX_INTEGER, MAX_JSON_DEPTH},
+    message::Message,
+};
+
+/// Bytes of a record and their checksum.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Encoded {
+    /// The JSON text.
+    pub body: Vec<u8>,
+    /// crc32c over the record's prefix and body.
+    pub crc: u32,
+}
+
+/// Why a record cannot be written.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The record nests deeper than [`MAX_JSON_DEPTH`].
+    #[error("a record nests at most {MAX_JSON_DEPTH} levels deep")]
+    TooDeep,
+    /// The record is larger than [`MAX_EVENT_BYTES`].
+    #[error("a record has at most {MAX_EVENT_BYTES} bytes, this one has {0}")]
+    TooLarge(usize),
+    /// The data is not JSON.
+    #[error("the data is not JSON")]
+    Json(#[source] serde_json::Error),
+}
+
+impl EncodeError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::TooDeep => "EVENT_TOO_DEEP",
+            Self::TooLarge(_) => "EVENT_TOO_LARGE",
+            Self::Json(_) => "EVENT_INVALID",
+        }
+    }
+}
+
+/// Why stored bytes are not the record that they should be.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The checksum does not match.
+    #[error("checksum mismatch")]
+    Checksum,
+    /// The text is not the JSON of such a record.
+    #[error("malformed record: {0}")]
+    Malformed(String),
+    /// The header is of a version that this program does not read.
+    #[error("format version {0} is newer than this program")]
+    Version(u64),
+    /// The record says that it belongs somewhere else.
+    #[error("misplaced record: {0}")]
+    Misplaced(String),
+}
+
+impl DecodeError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Version(_) => "SESSION_VERSION",
+            Self::Checksum | Self::Malformed(_) | Self::Misplaced(_) => "SESSION_CORRUPT",
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
+fn malformed(error: serde_json::Error) -> DecodeError {
+    DecodeError::Malformed(error.to_string())
+}
+
+/// Encodes a header.
+///
+/// # Errors
+/// [`EncodeError`]; a header of valid ids always encodes.
+pub fn encode_header(header: &Header) -> Result<Encoded, EncodeError> {
+    let body = serde_json::to_vec(header).map_err(EncodeError::Json)?;
+    let crc = header_crc(&body);
+    Ok(Encoded { body, crc })
+}
+
+/// Decodes a header and checks that it is the one of session `id`.
+///
+/// # Errors
+/// [`DecodeError::Version`] before anything else is looked at, then the other reasons.
+pub fn decode_header(id: &SessionId, body: &[u8], crc: u32) -> Result<Header, DecodeError> {
+    #[derive(Deserialize)]
+    struct Probe {
+        version: u64,
+    }
+    if header_crc(body) != crc {
+        return Err(DecodeError::Checksum);
+    }
+    let probe: Probe = serde_json::from_slice(body).map_err(malformed)?;
+    if probe.version != HEADER_VERSION {
+        return Err(DecodeError::Version(probe.version));
+    }
+    let header: Header = serde_json::from_slice(body).map_err(malformed)?;
+    if header.id != *id {
+        return Err(DecodeError::Misplaced(format!("the header is of session {:?}", header.id)));
+    }
+    if header.created_at > MAX_INTEGER || header.seed_length > MAX_INTEGER {
+        return Err(DecodeError::Malformed("an integer is out of range".into()));
+    }
+    if header.cwd.as_ref().is_some_and(|cwd| !cwd.starts_with('/')) {
+        return Err(DecodeError::Malformed("`cwd` must be absolute".into()));
+    }
+    Ok(header)
+}
+
+fn header_crc(body: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(b"h\0"), body)
+}
+
+/// Encodes an event of session `id`.
+///
+/// # Errors
+/// [`EncodeError`] if the event is too deep, too large or not JSON.
+pub fn encode_event(id: &SessionId, event: &Event) -> Result<Encoded, EncodeError> {
+    #[derive(Serialize)]
+    struct Wire<'a> {
+        seq: Seq,
+        time: u64,
+        r#type: &'a str,
+        data: WireData<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        surface_op: Option<WireOp>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        source_event_seqs: Option<&'a [Seq]>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        ignorable: bool,
+    }
+    #[derive(Serialize)]
+    #[serde(untagged)]
+    enum WireData<'a> {
+        Body(&'a Body),
+        Opaque(&'a serde_json::Value),
+    }
+
+    let data = match &event.body {
+        Body::Opaque(opaque) => WireData::Opaque(&opaque.data),
+        body => WireData::Body(body),
+    };
+    let wire = Wire {
+        seq: event.seq,
+        time: event.time,
+        r#type: event.body.type_name(),
+        data,
+        surface_op: event.surface_op.map(WireOp::from),
+        source_event_seqs: event.source_event_seqs.as_deref(),
+        ignorable: event.ignorable,
+    };
+    let body = serde_json::to_vec(&wire).map_err(EncodeError::Json)?;
+    if body.len() > MAX_EVENT_BYTES {
+        return Err(EncodeError::TooLarge(body.len()));
+    }
+    if depth(&body) > MAX_JSON_DEPTH {
+        return Err(EncodeError::TooDeep);
+    }
+    let crc = event_crc(id, &body);
+    Ok(Encoded { body, crc })
+}
+
+/// Checks what [`encode_event`] would refuse, without encoding the common case of small plain text.
+///
+/// # Errors
+/// [`EncodeError`] as [`encode_event`].
+pub fn check_event(event: &Event) -> Result<(), EncodeError> {
+    const SMALL: usize = 1024 * 1024;
+    let plain = match &event.body {
+        Body::UserMessage(message) => {
+            message.content.iter().map(crate::message::Block::len).sum::<usize>() < SMALL && !matches!(message.source, crate::message::Source::Other(_))
+        }
+        Body::Memo { text, .. } | Body::AnswerRecorded { text, .. } => text.len() < SMALL,
+        Body::RootOpened(_)
+        | Body::Descriptor(_)
+        | Body::Opaque(_)
+        | Body::AssistantMessage { .. }
+        | Body::ToolCall { .. }
+        | Body::ToolResult { .. }
+        | Body::NoteJoined { .. } => false,
+        _ => true,
+    };
+    if plain { Ok(()) } else { encode_event(&SessionId::from_uuid(uuid::Uuid::nil()), event).map(|_| ()) }
+}
+
+/// Decodes the event at `seq` of session `id`.
+///
+/// # Errors
+/// [`DecodeError`] naming what is wrong.
+pub fn decode_event(id: &SessionId, seq: Seq, body: &[u8], crc: u32) -> Result<Event, DecodeError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Wire<'a> {
+        seq: Seq,
+        time: u64,
+        #[serde(borrow)]
+        r#type: Cow<'a, str>,
+        #[serde(borrow)]
+        data: &'a RawValue,
+        surface_op: Option<WireOp>,
+        source_event_seqs: Option<Vec<Seq>>,
+        #[serde(default)]
+        ignorable: bool,
+    }
+
+    if event_crc(id, body) != crc {
+        return Err(DecodeError::Checksum);
+    }
+    if depth(body) > MAX_JSON_DEPTH {
+        return Err(DecodeError::Malformed(format!("nests deeper than {MAX_JSON_DEPTH} levels")));
+    }
+    let wire: Wire<'_> = serde_json::from_slice(body).map_err(malformed)?;
+    if wire.seq != seq {
+        return Err(DecodeError::Misplaced(format!("the event says seq {}", wire.seq)));
+    }
+    if wire.time > MAX_INTEGER {
+        return Err(DecodeError::Malformed("`time` is out of range".into()));
+    }
+    let body = Body::decode(&wire.r#type, wire.data.get()).map_err(|error| DecodeError::Malformed(format!("{}: {error}", wire.r#type)))?;
+    Ok(Event {
+        seq,
+        time: wire.time,
+        body,
+        surface_op: wire.surface_op.map(TryInto::try_into).transpose()?,
+        source_event_seqs: wire.source_event_seqs,
+        ignorable: wire.ignorable,
+    })
+}
+
+/// Returns the checksum of an event's body in session `id`.
+pub fn event_crc(id: &SessionId, body: &[u8]) -> u32 {
+    let prefix = crc32c::crc32c_append(crc32c::crc32c(b"e\0"), id.as_str().as_bytes());
+    crc32c::crc32c_append(crc32c::crc32c_append(prefix, b"\0"), body)
+}
+
+/// Room for the envelope around a message within its event.
+const ENVELOPE_BYTES: usize = 4096;
+
+/// Encodes a message's body, whose checksum needs its place: see [`message_crc`].
+///
+/// # Errors
+/// [`EncodeError`] if the message is too deep or not JSON.
+pub fn encode_message(message: &Message) -> Result<Vec<u8>, EncodeError> {
+    let body = serde_json::to_vec(message).map_err(EncodeError::Json)?;
+    // What is accepted must fit into the event that will contain it.
+    if body.len() > MAX_EVENT_BYTES - ENVELOPE_BYTES {
+        return Err(EncodeError::TooLarge(body.len()));
+    }
+    if depth(&body) > MAX_JSON_DEPTH - 2 {
+        return Err(EncodeError::TooDeep);
+    }
+    Ok(body)
+}
+
+/// Decodes the message at `order` of session `id`.
+///
+/// # Errors
+/// [`DecodeError`] naming what is wrong.
+pub fn decode_message(id: &SessionId, order: Order, held: bool, body: &[u8], crc: u32) -> Result<Message, DecodeError> {
+    if message_crc(id, order, held, body) != crc {
+        return Err(DecodeError::Checksum);
+    }
+    serde_json::from_slice(body).map_err(malformed)
+}
+
+/// Returns the checksum of a message's body in its place.
+pub fn message_crc(id: &SessionId, order: Order, held: bool, body: &[u8]) -> u32 {
+    let mut crc = crc32c::crc32c_append(crc32c::crc32c(b"m\0"), id.as_str().as_bytes());
+    crc = crc32c::crc32c_append(crc, b"\0");
+    crc = crc32c::crc32c_append(crc, order.to_string().as_bytes());
+    crc = crc32c::crc32c_append(crc, if held { b"\x001\0" } else { b"\x000\0" });
+    crc32c::crc32c_append(crc, body)
+}
+
+/// Returns how deep the brackets of a JSON text nest. Iterative, so that no input can exhaust the stack.
+fn depth(json: &[u8]) -> usize {
+    let (mut now, mut most, mut in_string, mut escaped) = (0usize, 0usize, false, false);
+    for &byte in json {
+        if in_string {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+        } else {
+            match byte {
+                b'"' => in_string = true,
+                b'{' | b'[' => {
+                    now += 1;
+                    most = most.max(now);
+                }
+                b'}' | b']' => now = now.saturating_sub(1),
+                _ => {}
+            }
+        }
+    }
+    most
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum WireOp {
+    Name(String),
+    Replace(WireReplace),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireReplace {
+    op: String,
+    start: Seq,
+    end: Seq,
+}
+
+impl From<SurfaceOp> for WireOp {
+    fn from(op: SurfaceOp) -> Self {
+        match op {
+            SurfaceOp::Append => Self::Name("append".into()),
+            SurfaceOp::Replace { start, end } => Self::Replace(WireReplace { op: "replace".into(), start, end }),
+        }
+    }
+}
+
+impl TryFrom<WireOp> for SurfaceOp {
+    type Error = DecodeError;
+    fn try_from(op: WireOp) -> Result<Self, DecodeError> {
+        match op {
+            WireOp::Name(name) if name == "append" => Ok(Self::Append),
+            WireOp::Replace(WireReplace { op, start, end }) if op == "replace" => Ok(Self::Replace { start, end }),
+            WireOp::Name(other) | WireOp::Replace(WireReplace { op: other, .. }) => Err(DecodeError::Malformed(format!("unknown surface op {other:?}"))),
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The one fold: everything that is derived from a session's records is derived here.
+//!
+//! Live append, cold load, the index and the checker all use it. It contains the [`Head`] and adds what a live session
+//! needs: the surface with its bodies, the pending inbox, and what earlier attempts at the current message left behind.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
+
+use crate::{
+    descriptor::{Descriptor, DescriptorError},
+    event::{Body, Event, RootOpened, SurfaceMessage},
+    head::{FoldError, Head},
+    header::Header,
+    id::{MessageId, Order, Seq},
+    message::{Block, InboxRecord, MessageKind},
+    surface::Surface,
+};
+
+/// One record of a session.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Record {
+    /// An event of the log.
+    Event(Arc<Event>),
+    /// A message of the inbox.
+    Message(InboxRecord),
+}
+
+/// What the own suffix of a log says of a child's descriptor.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum DescriptorState {
+    /// None: the session is no subagent.
+    #[default]
+    None,
+    /// Exactly one.
+    One {
+        /// Where it stands.
+        seq: Seq,
+        /// What it says, or what is wrong with it.
+        parsed: Result<Arc<Descriptor>, DescriptorError>,
+    },
+    /// More than one, which is damage.
+    Many,
+}
+
+/// What the attempts at the current message have left in the log so far.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Serving {
+    /// The message as the surface shows it; absent for a turn that notes opened.
+    pub message: Option<Arc<SurfaceMessage>>,
+    /// Notes that joined, in inbox order, over all attempts.
+    pub notes: Vec<Arc<SurfaceMessage>>,
+    /// Recorded inputs by key.
+    pub recorded: BTreeMap<String, String>,
+    /// The recorded answer.
+    pub answer: Option<String>,
+    /// Keys of accepted effects.
+    pub effects: HashSet<String>,
+}
+
+/// A tool call of the open step that has no result yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnansweredCall {
+    /// The call's id.
+    pub call_id: String,
+    /// The tool.
+    pub name: String,
+    /// Where its `tool/call` stands, if it was started.
+    pub started: Option<Seq>,
+}
+
+/// Everything that is derived from a session's records.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fold {
+    header: Arc<Header>,
+    head: Head,
+    root: Option<Arc<RootOpened>>,
+    descriptor: DescriptorState,
+    surface: Surface,
+    pending: BTreeMap<Order, InboxRecord>,
+    serving_id: Option<MessageId>,
+    serving: Serving,
+    calls: Vec<UnansweredCall>,
+    unknown: Option<(Seq, String)>,
+    last_time: u64,
+}
+
+impl Fold {
+    /// Starts with a header and no record.
+    pub fn new(header: Arc<Header>) -> Self {
+        Self {
+            header,
+            head: Head::default(),
+            root: None,
+            descriptor: DescriptorState::None,
+            surface: Surface::default(),
+            pending: BTreeMap::new(),
+            serving_id: None,
+            serving: Serving::default(),
+            calls: Vec::new(),
+            unknown: None,
+            last_time: 0,
+        }
+    }
+
+    /// Returns the header.
+    pub fn header(&self) -> &Arc<Header> {
+        &self.header
+    }
+
+    /// Returns the small half.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Returns the birth of a root.
+    pub fn root(&self) -> Option<&Arc<RootOpened>> {
+        self.root.as_ref()
+    }
+
+    /// Returns what the log says of a descriptor.
+    pub fn descriptor(&self) -> &DescriptorState {
+        &self.descriptor
+    }
+
+    /// Returns what a model sees.
+    pub fn surface(&self) -> &Surface {
+        &self.surface
+    }
+
+    /// Returns the messages that wait, in order.
+    pub fn pending(&self) -> impl Iterator<Item = &InboxRecord> {
+        self.pending.values()
+    }
+
+    /// Returns what the attempts at the current message have left.
+    pub fn serving(&self) -> &Serving {
+        &self.serving
+    }
+
+    /// Returns the tool calls of the open step that have no result, in transcript order.
+    pub fn unanswered_calls(&self) -> &[UnansweredCall] {
+        &self.calls
+    }
+
+    /// Returns the first event of a type that this program does not know and must not ignore.
+    pub fn unknown(&self) -> Option<&(Seq, String)> {
+        self.unknown.as_ref()
+    }
+
+    /// Returns the time of the last event.
+    pub fn last_time(&self) -> u64 {
+        self.last_time
+    }
+
+    /// Returns the registered behaviour that plays this session, if its log names one.
+    pub fn agent(&self) -> Option<&str> {
+        match (&self.root, &self.descriptor) {
+            (Some(root), _) => Some(&root.agent),
+            (None, DescriptorState::One { parsed: Ok(descriptor), .. }) => Some(&descriptor.agent),
+            _ => None,
+        }
+    }
+
+    /// Moves on by one record. On an error the fold is of no further use.
+    ///
+    /// # Errors
+    /// [`FoldError`] if the record cannot follow what came before.
+    pub fn apply(&mut self, record: &Record) -> Result<(), FoldError> {
+        match record {
+            Record::Event(event) => self.apply_event(event),
+            Record::Message(message) => {
+                self.apply_message(message.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// Moves on by one message of the inbox.
+    pub fn apply_message(&mut self, record: InboxRecord) {
+        self.head.next_order = self.head.next_order.max(record.order + 1);
+        self.head.pend(&record.message, record.held);
+        self.pending.insert(record.order, record);
+    }
+
+    /// Tells the order that the next message gets, where messages that have left the inbox were not folded.
+    pub fn set_next_order(&mut self, order: Order) {
+        self.head.next_order = self.head.next_order.max(order);
+    }
+
+    /// Moves on by one event.
+    ///
+    /// # Errors
+    /// [`FoldError`] if the event cannot follow what came before.
+    pub fn apply_event(&mut self, event: &Event) -> Result<(), FoldError> {
+        let seed_length = self.header.seed_length;
+        self.head.apply(event, seed_length)?;
+        self.surface.apply(event)?;
+        self.last_time = event.time;
+        if let Body::Opaque(opaque) = &event.body
+            && !event.ignorable
+            && self.unknown.is_none()
+        {
+            self.unknown = Some((event.seq, opaque.name.clone()));
+        }
+        if event.seq < seed_length {
+            return Ok(());
+        }
+        match &event.body {
+            Body::RootOpened(root) => {
+                if event.seq != 0 || self.header.parent.is_some() {
+                    return Err(FoldError::new(event.seq, "`root/opened` stands at seq 0 of a root"));
+                }
+                self.root = Some(Arc::new(root.clone()));
+            }
+            Body::Descriptor(data) => {
+                self.descriptor = match self.descriptor {
+                    DescriptorState::None => DescriptorState::One { seq: event.seq, parsed: Descriptor::parse(data).map(Arc::new) },
+                    _ => DescriptorState::Many,
+                };
+            }
+            Body::TurnStart { message, .. } => {
+                self.take_turn(message);
+                if self.serving_id.as_ref() != Some(message) {
+                    self.serving_id = Some(message.clone());
+                    self.serving = Serving::default();
+                }
+                self.calls.clear();
+            }
+            Body::TurnEnd { reason, .. } => {
+                if reason.is_final() {
+                    self.serving_id = None;
+                    self.serving = Serving::default();
+                }
+                self.calls.clear();
+            }
+            Body::StepEnd { .. } => self.calls.clear(),
+            Body::NoteJoined { notes, .. } => self.take_notes(notes),
+            Body::UserMessage(_) => self.heard(event.seq),
+            Body::Memo { key: Some(key), text, .. } => {
+                self.serving.recorded.insert(key.clone(), text.clone());
+            }
+            Body::AnswerRecorded { text, .. } => self.serving.answer = Some(text.clone()),
+            Body::EffectAccepted { key, .. } => {
+                self.serving.effects.insert(key.clone());
+            }
+            Body::AssistantMessage { message, .. } => self.calls.extend(message.content.iter().filter_map(|block| match block {
+                Block::ToolCall { id, name, .. } => Some(UnansweredCall { call_id: id.clone(), name: name.clone(), started: None }),
+                _ => None,
+            })),
+            Body::ToolCall { call_id, name, .. } => match self.calls.iter_mut().find(|call| call.call_id == *call_id) {
+                Some(call) => call.started = Some(event.seq),
+                None => self.calls.push(UnansweredCall { call_id: call_id.clone(), name: name.clone(), started: Some(event.seq) }),
+            },
+            Body::ToolResult { message, .. } => {
+                for block in &message.content {
+                    if let Block::ToolResult { call_id, .. } = block {
+                        self.calls.retain(|call| call.call_id != *call_id);
+                    }
+                }
+            }
+            Body::MessageWithdrawn { message, .. } | Body::ControlAnswered { control: message, .. } => self.take(|record| record.message.id == *message),
+            Body::EndSeed {}
+            | Body::ActivationStart { .. }
+            | Body::ActivationEnd { .. }
+            | Body::StepStart { .. }
+            | Body::Memo { key: None, .. }
+            | Body::Opaque(_) => {}
+        }
+        Ok(())
+    }
+
+    /// A `user/message` within a turn is the turn's message or a note that joined.
+    fn heard(&mut self, seq: Seq) {
+        let Some(node) = self.surface.nodes().iter().rev().find(|node| node.seq == seq) else { return };
+        if self.head.open.as_ref().is_some_and(|open| open.message == node.message.id)
+            && self.serving.message.is_none()
+            && !matches!(node.message.source.kind(), "subagent-report" | "subagent-settled")
+        {
+            self.serving.message = Some(node.message.clone());
+        } else if self.head.open.is_some() {
+            self.serving.notes.push(node.message.clone());
+        }
+    }
+
+    fn take_turn(&mut self, id: &MessageId) {
+        self.take(|record| record.message.kind == MessageKind::Turn && record.message.id == *id);
+    }
+
+    fn take_notes(&mut self, notes: &[MessageId]) {
+        let notes: HashSet<&MessageId> = notes.iter().collect();
+        self.take(|record| record.message.kind == MessageKind::Note && notes.contains(&record.message.id));
+    }
+
+    fn take(&mut self, gone: impl Fn(&InboxRecord) -> bool) {
+        let head = &mut self.head;
+        self.pending.retain(|_, record| {
+            let gone = gone(record);
+            if gone {
+                head.take(&record.message, record.held);
+            }
+            !gone
+        });
+    }
+}

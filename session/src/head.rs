@@ -1,0 +1,297 @@
+//! The small half of the fold: what a listing and the store's guards need to know, a few hundred bytes per session.
+//!
+//! [`Head`] is derived. A store keeps it beside the log, checksummed, so that it need not read the log; when it is missing,
+//! stale or damaged the store folds the log again. The events half is moved by [`Head::apply`], the inbox half by
+//! [`Head::accept`] and [`Head::take`].
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{
+    event::{Body, Event, TurnEnd},
+    id::{Epoch, MessageId, Order, Seq},
+    message::{Message, MessageKind},
+};
+
+/// Derived facts of one session.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Head {
+    /// The seq that the next event gets.
+    pub next_seq: Seq,
+    /// The order that the next message gets.
+    pub next_order: Order,
+    /// The newest epoch; 0 before the first.
+    pub epoch: Epoch,
+    /// Whether the newest epoch has no end in the log.
+    pub live: bool,
+    /// The newest turn number; 0 before the first.
+    pub turns: u64,
+    /// The turn that has no end in the log.
+    pub open: Option<OpenTurn>,
+    /// The message that is served again before the queue.
+    pub retry: Option<Retry>,
+    /// How the newest ended turn ended.
+    pub last: Option<Outcome>,
+    /// Pending `turn` records.
+    pub pending_turns: u64,
+    /// Pending waking notes.
+    pub pending_wakes: u64,
+    /// Pending quiet notes.
+    pub pending_quiet: u64,
+    /// Pending requests of other processes.
+    pub pending_controls: u64,
+    /// Pending records that are held.
+    pub held: u64,
+}
+
+/// A turn under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenTurn {
+    /// Its number.
+    pub turn: u64,
+    /// The message that it serves.
+    pub message: MessageId,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// Earlier attempts that ended without progress.
+    pub wasted: u32,
+    /// The open step, if one is.
+    pub step: Option<u32>,
+    /// Steps begun so far.
+    pub steps: u32,
+    /// Whether this attempt has made durable progress.
+    pub progress: bool,
+}
+
+/// A message whose latest turn ended without being final.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retry {
+    /// The message.
+    pub message: MessageId,
+    /// Attempts so far.
+    pub attempts: u32,
+    /// Attempts that ended `interrupted` without progress.
+    pub wasted: u32,
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The turn.
+    pub turn: u64,
+    /// The name of a [`TurnEnd`].
+    pub kind: String,
+    /// The code of a failure.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub code: Option<String>,
+}
+
+/// What a session is doing, by its log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TurnState {
+    /// No turn is open, and none waits to be repeated.
+    Idle,
+    /// A turn is open.
+    Open,
+    /// The latest turn was cut off and its message waits to be served again.
+    Interrupted,
+}
+
+impl TurnState {
+    /// Returns the name used on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Open => "open",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// Why an event cannot follow what the log holds.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[error("event {seq}: {reason}")]
+pub struct FoldError {
+    /// The event's seq.
+    pub seq: Seq,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl FoldError {
+    /// Makes an error about the event at `seq`.
+    pub fn new(seq: Seq, reason: impl Into<String>) -> Self {
+        Self { seq, reason: reason.into() }
+    }
+
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        "SESSION_CORRUPT"
+    }
+}
+
+impl Head {
+    /// Tells whether the session has work that a turn must do: see `docs/log-format.md` section 6.
+    pub fn has_work(&self) -> bool {
+        self.held == 0 && (self.pending_turns > 0 || self.pending_wakes > 0 || self.retry.is_some() || self.open.is_some())
+    }
+
+    /// Returns the number of messages that wait.
+    pub fn pending(&self) -> u64 {
+        self.pending_turns + self.pending_wakes + self.pending_quiet
+    }
+
+    /// Returns what the session is doing; `held` tells whether a live process holds it.
+    pub fn turn_state(&self, held: bool) -> TurnState {
+        match (&self.open, &self.retry) {
+            (Some(_), _) if held => TurnState::Open,
+            (Some(_), _) | (None, Some(_)) => TurnState::Interrupted,
+            (None, None) => TurnState::Idle,
+        }
+    }
+
+    /// Moves on by one event.
+    ///
+    /// # Errors
+    /// [`FoldError`] if the event cannot follow: a gap in `seq`, a turn that does not nest, an epoch that does not count.
+    pub fn apply(&mut self, event: &Event, seed_length: Seq) -> Result<(), FoldError> {
+        let seq = event.seq;
+        let refuse = |reason: String| Err(FoldError::new(seq, reason));
+        if seq != self.next_seq {
+            return refuse(format!("expected seq {}", self.next_seq));
+        }
+        if seq < seed_length {
+            // An inherited prefix brings its surface and its turn numbers along, nothing else.
+            if let Body::TurnStart { turn, .. } = event.body {
+                self.turns = self.turns.max(turn);
+            }
+            self.next_seq += 1;
+            return Ok(());
+        }
+        match &event.body {
+            Body::ActivationStart { epoch } => {
+                if self.live || *epoch != self.epoch + 1 {
+                    return refuse(format!("epoch {epoch} cannot start after epoch {}", self.epoch));
+                }
+                self.epoch = *epoch;
+                self.live = true;
+            }
+            Body::ActivationEnd { epoch, .. } => {
+                if !self.live || *epoch != self.epoch || self.open.is_some() {
+                    return refuse(format!("epoch {epoch} cannot end here"));
+                }
+                self.live = false;
+            }
+            Body::TurnStart { turn, message, attempt } => self.start_turn(seq, *turn, message, *attempt)?,
+            Body::TurnEnd { turn, reason } => self.end_turn(seq, *turn, reason)?,
+            Body::StepStart { turn, step } => {
+                let open = self.open_turn(seq, *turn)?;
+                if open.step.is_some() || *step != open.steps + 1 {
+                    return refuse(format!("step {step} cannot start here"));
+                }
+                open.step = Some(*step);
+                open.steps = *step;
+            }
+            Body::StepEnd { turn, step, cut } => {
+                let open = self.open_turn(seq, *turn)?;
+                if open.step != Some(*step) {
+                    return refuse(format!("step {step} is not open"));
+                }
+                open.step = None;
+                open.progress |= *cut != Some(true);
+            }
+            Body::AnswerRecorded { message, .. } => match &mut self.open {
+                Some(open) if open.message == *message => open.progress = true,
+                _ => return refuse("an answer outside of its message's turn".into()),
+            },
+            Body::EffectAccepted { turn, .. } => self.open_turn(seq, *turn)?.progress = true,
+            Body::NoteJoined { turn, .. }
+            | Body::Memo { turn, .. }
+            | Body::AssistantMessage { turn, .. }
+            | Body::ToolCall { turn, .. }
+            | Body::ToolResult { turn, .. } => {
+                self.open_turn(seq, *turn)?;
+            }
+            Body::RootOpened(_)
+            | Body::Descriptor(_)
+            | Body::EndSeed {}
+            | Body::UserMessage(_)
+            | Body::MessageWithdrawn { .. }
+            | Body::ControlAnswered { .. }
+            | Body::Opaque(_) => {}
+        }
+        self.next_seq += 1;
+        Ok(())
+    }
+
+    fn open_turn(&mut self, seq: Seq, turn: u64) -> Result<&mut OpenTurn, FoldError> {
+        match &mut self.open {
+            Some(open) if open.turn == turn => Ok(open),
+            _ => Err(FoldError::new(seq, format!("turn {turn} is not open"))),
+        }
+    }
+
+    fn start_turn(&mut self, seq: Seq, turn: u64, message: &MessageId, attempt: u32) -> Result<(), FoldError> {
+        if self.open.is_some() || turn != self.turns + 1 {
+            return Err(FoldError::new(seq, format!("turn {turn} cannot start here")));
+        }
+        let (expected, wasted) = match &self.retry {
+            Some(retry) if retry.message == *message => (retry.attempts + 1, retry.wasted),
+            Some(retry) => return Err(FoldError::new(seq, format!("message {} is to be served first", retry.message))),
+            None => (1, 0),
+        };
+        if attempt != expected {
+            return Err(FoldError::new(seq, format!("attempt {attempt} where {expected} is next")));
+        }
+        self.turns = turn;
+        self.retry = None;
+        self.open = Some(OpenTurn { turn, message: message.clone(), attempt, wasted, step: None, steps: 0, progress: false });
+        Ok(())
+    }
+
+    fn end_turn(&mut self, seq: Seq, turn: u64, reason: &TurnEnd) -> Result<(), FoldError> {
+        let open = match self.open.take() {
+            Some(open) if open.turn == turn => open,
+            other => {
+                self.open = other;
+                return Err(FoldError::new(seq, format!("turn {turn} is not open")));
+            }
+        };
+        if !reason.is_final() {
+            let wasted = open.wasted + u32::from(*reason == TurnEnd::Interrupted && !open.progress);
+            self.retry = Some(Retry { message: open.message, attempts: open.attempt, wasted });
+        }
+        self.last = Some(Outcome { turn, kind: reason.as_str().to_owned(), code: reason.error_code().map(str::to_owned) });
+        Ok(())
+    }
+
+    /// Counts a message that entered the inbox.
+    pub fn accept(&mut self, message: &Message, held: bool) {
+        self.next_order += 1;
+        self.count(message, held, 1);
+    }
+
+    /// Counts a message that is pending, in a head that is being derived again from the rows.
+    pub fn pend(&mut self, message: &Message, held: bool) {
+        self.count(message, held, 1);
+    }
+
+    /// Counts a message that left the inbox.
+    pub fn take(&mut self, message: &Message, held: bool) {
+        self.count(message, held, -1);
+    }
+
+    fn count(&mut self, message: &Message, held: bool, by: i64) {
+        let counter = match (message.kind, message.wake) {
+            (MessageKind::Turn, _) => &mut self.pending_turns,
+            (MessageKind::Note, true) => &mut self.pending_wakes,
+            (MessageKind::Note, false) => &mut self.pending_quiet,
+            (MessageKind::Control, _) => &mut self.pending_controls,
+        };
+        *counter = counter.saturating_add_signed(by);
+        if held {
+            self.held = self.held.saturating_add_signed(by);
+        }
+    }
+}

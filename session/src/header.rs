@@ -1,0 +1,90 @@
+//! The header of a session: who it is and where it comes from. Written once, never changed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{Seq, SessionId};
+
+/// The header version that this program writes, and the newest that it reads.
+pub const HEADER_VERSION: u64 = 1;
+
+/// The immutable header of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// Format version, [`HEADER_VERSION`].
+    pub version: u64,
+    /// The session's id.
+    pub id: SessionId,
+    /// The direct parent. Lineage only: neither proof of being a subagent nor authority.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub parent: Option<SessionId>,
+    /// Milliseconds since the Unix epoch; never before the parent's or an older sibling's.
+    pub created_at: u64,
+    /// How many leading events were inherited from another session.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub seed_length: Seq,
+    /// 0 in a root, the parent's + 1 in a child.
+    pub depth: u32,
+    /// Absolute working folder.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cwd: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// What a caller says of a session to be created; the store adds the time.
+///
+/// ```
+/// use greenroom_session::{header::NewSession, id::SessionId};
+/// let root = NewSession::root(SessionId::new("r")?);
+/// let child = NewSession::child(SessionId::new("c")?, root.id.clone(), root.depth);
+/// assert_eq!(child.depth, 1);
+/// assert_eq!(child.parent, Some(root.id));
+/// # Ok::<(), greenroom_session::id::IdError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewSession {
+    /// The session's id.
+    pub id: SessionId,
+    /// The direct parent.
+    pub parent: Option<SessionId>,
+    /// How many leading events are inherited.
+    pub seed_length: Seq,
+    /// Depth below the root.
+    pub depth: u32,
+    /// Absolute working folder.
+    pub cwd: Option<String>,
+}
+
+impl NewSession {
+    /// Describes a root.
+    pub fn root(id: SessionId) -> Self {
+        Self { id, parent: None, seed_length: 0, depth: 0, cwd: None }
+    }
+
+    /// Describes a child of a parent at `parent_depth`.
+    pub fn child(id: SessionId, parent: SessionId, parent_depth: u32) -> Self {
+        Self { id, parent: Some(parent), seed_length: 0, depth: parent_depth.saturating_add(1), cwd: None }
+    }
+
+    /// Returns the header with its time.
+    pub fn at(&self, created_at: u64) -> Header {
+        Header {
+            version: HEADER_VERSION,
+            id: self.id.clone(),
+            parent: self.parent.clone(),
+            created_at,
+            seed_length: self.seed_length,
+            depth: self.depth,
+            cwd: self.cwd.clone(),
+        }
+    }
+
+    /// Tells whether a stored header is the one that this would have created, its time aside.
+    pub fn matches(&self, header: &Header) -> bool {
+        self.at(header.created_at) == *header
+    }
+}

@@ -1,0 +1,255 @@
+//! The names of things: one type per kind of name, so that none is passed for another.
+//!
+//! Session and message ids are any text a caller likes, within bounds; greenroom's own are UUIDs. An id that an
+//! effect makes is derived from the effect's key, so that the same effect on a later attempt makes the same id.
+
+use std::{fmt, str::FromStr, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use uuid::Uuid;
+
+/// Position of an event in its session's log. Counts from 0 without a gap.
+pub type Seq = u64;
+
+/// Residency number of a session. Counts from 1; every append compares it.
+pub type Epoch = u64;
+
+/// Position of a message in its session's inbox. Counts from 0, never reused.
+pub type Order = u64;
+
+/// Longest session or message id, in bytes.
+pub const MAX_ID_BYTES: usize = 512;
+
+/// Why a text is not an id.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IdError {
+    /// The text is empty.
+    #[error("an id must not be empty")]
+    Empty,
+    /// The text is longer than [`MAX_ID_BYTES`].
+    #[error("an id has at most {MAX_ID_BYTES} bytes, this one has {0}")]
+    TooLong(usize),
+    /// The text contains a NUL, which separates fields under a checksum.
+    #[error("an id must not contain a NUL character")]
+    Nul,
+}
+
+impl IdError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        "INVALID_ID"
+    }
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Takes a text as an id.
+            ///
+            /// # Errors
+            /// [`IdError`] if the text is empty, longer than [`MAX_ID_BYTES`] or contains a NUL.
+            pub fn new(text: impl AsRef<str>) -> Result<Self, IdError> {
+                let text = text.as_ref();
+                if text.is_empty() {
+                    return Err(IdError::Empty);
+                }
+                if text.len() > MAX_ID_BYTES {
+                    return Err(IdError::TooLong(text.len()));
+                }
+                if text.contains('\0') {
+                    return Err(IdError::Nul);
+                }
+                Ok(Self(Arc::from(text)))
+            }
+
+            /// Returns the id of a UUID, in lower-case hyphenated form.
+            pub fn from_uuid(uuid: Uuid) -> Self {
+                let mut buffer = Uuid::encode_buffer();
+                Self(Arc::from(&*uuid.hyphenated().encode_lower(&mut buffer)))
+            }
+
+            /// Returns the text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&*self.0, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = IdError;
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                Self::new(text)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = IdError;
+            fn try_from(text: String) -> Result<Self, IdError> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> String {
+                id.0.as_ref().to_owned()
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+id! {
+    /// Names a session, and the agent that it drives.
+    ///
+    /// ```
+    /// use greenroom_session::id::SessionId;
+    /// let id: SessionId = "editor".parse()?;
+    /// assert_eq!(id.to_string().parse::<SessionId>()?, id);
+    /// assert!(SessionId::new("").is_err());
+    /// # Ok::<(), greenroom_session::id::IdError>(())
+    /// ```
+    SessionId
+}
+
+id! {
+    /// Names a message within the inbox that it was accepted in.
+    MessageId
+}
+
+id! {
+    /// Names one opening of a store by one process: the holder of leases.
+    OwnerId
+}
+
+/// The key of an effect: what a turn does to another session, in a form that a later attempt repeats exactly.
+///
+/// The same behaviour on the same message yields the same keys in the same order, hence the same ids.
+///
+/// ```
+/// use greenroom_session::id::{EffectKey, EffectKind, MessageId, SessionId};
+/// let session = SessionId::new("root")?;
+/// let message = MessageId::new("m0")?;
+/// let first = EffectKey::new(&session, &message, EffectKind::Send, "child", b"hello", 0);
+/// let again = EffectKey::new(&session, &message, EffectKind::Send, "child", b"hello", 0);
+/// let second = EffectKey::new(&session, &message, EffectKind::Send, "child", b"hello", 1);
+/// assert_eq!(first.message_id(), again.message_id());
+/// assert_ne!(first.message_id(), second.message_id());
+/// # Ok::<(), greenroom_session::id::IdError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EffectKey(Uuid);
+
+/// What kind of thing an effect does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EffectKind {
+    /// Creates a child.
+    Delegate,
+    /// Sends a child its next turn's message.
+    Send,
+    /// Reports to the parent.
+    Report,
+}
+
+impl EffectKind {
+    /// Returns the name used in logs and keys.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Delegate => "delegate",
+            Self::Send => "send",
+            Self::Report => "report",
+        }
+    }
+}
+
+/// Namespace of every derived UUID, itself derived once from the project's name.
+const NAMESPACE: Uuid = Uuid::from_u128(0x6f9c_1e0a_52b7_5d0e_9a3f_1c7e_44d2_b815);
+
+impl EffectKey {
+    /// Derives the key of the `k`-th effect (from 0) of this kind, target and content within the turns of `message`.
+    pub fn new(session: &SessionId, message: &MessageId, kind: EffectKind, target: &str, content: &[u8], k: u32) -> Self {
+        Self(derive(&[session.as_str().as_bytes(), message.as_str().as_bytes(), kind.as_str().as_bytes(), target.as_bytes(), content, &k.to_be_bytes()]))
+    }
+
+    /// Returns the id of the child that this effect creates.
+    pub fn session_id(self) -> SessionId {
+        SessionId::from_uuid(derive(&[self.0.as_bytes(), b"session"]))
+    }
+
+    /// Returns the id of the message that this effect delivers.
+    pub fn message_id(self) -> MessageId {
+        MessageId::from_uuid(derive(&[self.0.as_bytes(), b"message"]))
+    }
+}
+
+impl fmt::Display for EffectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// Returns the id of the notice that a session sends to its parent when it settles in `epoch` after turn `turn`.
+pub fn notice_id(session: &SessionId, epoch: Epoch, turn: u64) -> MessageId {
+    MessageId::from_uuid(derive(&[session.as_str().as_bytes(), b"settled", &epoch.to_be_bytes(), &turn.to_be_bytes()]))
+}
+
+/// Derives a version 5 UUID from parts; lengths are part of the name, so that no two lists of parts collide.
+fn derive(parts: &[&[u8]]) -> Uuid {
+    let mut name = Vec::with_capacity(parts.iter().map(|part| part.len() + 8).sum());
+    for part in parts {
+        name.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        name.extend_from_slice(part);
+    }
+    Uuid::new_v5(&NAMESPACE, &name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_refuse_what_cannot_be_a_name() {
+        assert_eq!(SessionId::new(""), Err(IdError::Empty));
+        assert_eq!(SessionId::new("a\0b"), Err(IdError::Nul));
+        assert_eq!(SessionId::new("x".repeat(513)), Err(IdError::TooLong(513)));
+        assert!(serde_json::from_str::<SessionId>("\"\"").is_err());
+    }
+
+    #[test]
+    fn derived_ids_do_not_move_between_releases() -> Result<(), IdError> {
+        let key = EffectKey::new(&SessionId::new("s")?, &MessageId::new("m")?, EffectKind::Delegate, "t", b"c", 0);
+        assert_eq!(key.to_string(), EffectKey::new(&SessionId::new("s")?, &MessageId::new("m")?, EffectKind::Delegate, "t", b"c", 0).to_string());
+        // The boundary between two parts is part of the key.
+        assert_ne!(key, EffectKey::new(&SessionId::new("s")?, &MessageId::new("m")?, EffectKind::Delegate, "tc", b"", 0));
+        Ok(())
+    }
+}

@@ -1,0 +1,359 @@
+//! Messages: what is said to a session, by whom, and how it waits in the inbox.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::{
+    id::{Epoch, IdError, MessageId, Order, SessionId},
+    limits::MAX_MESSAGE_BYTES,
+};
+
+/// One block of a message's content.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Block {
+    /// Plain text.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// A model's reasoning, not part of its answer.
+    Reasoning {
+        /// The text.
+        text: String,
+    },
+    /// A model's wish to call a tool.
+    ToolCall {
+        /// The call's id, chosen by the model.
+        id: String,
+        /// The tool's name.
+        name: String,
+        /// Raw JSON text of the arguments.
+        arguments: String,
+    },
+    /// What a tool call gave.
+    ToolResult {
+        /// The call that it answers.
+        call_id: String,
+        /// Text that the model sees.
+        text: String,
+        /// Whether the call failed.
+        #[serde(default)]
+        is_error: bool,
+    },
+}
+
+impl Block {
+    /// Makes a text block.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::Text { text: text.into() }
+    }
+
+    /// Returns the bytes of its text.
+    #[expect(clippy::len_without_is_empty, reason = "a size, not a collection")]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Text { text } | Self::Reasoning { text } => text.len(),
+            Self::ToolCall { id, name, arguments } => id.len() + name.len() + arguments.len(),
+            Self::ToolResult { call_id, text, .. } => call_id.len() + text.len(),
+        }
+    }
+}
+
+/// Who a message comes from. Kept for the reader; never an authority.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Source {
+    /// The owner of the store.
+    User,
+    /// The program that embeds the runtime.
+    Host,
+    /// The parent of the session.
+    Coordinator {
+        /// The parent.
+        session: SessionId,
+    },
+    /// A child's report.
+    SubagentReport {
+        /// The child.
+        session: SessionId,
+    },
+    /// The notice that a child has settled.
+    SubagentSettled {
+        /// The child.
+        session: SessionId,
+        /// The epoch that ended.
+        epoch: Epoch,
+        /// How the child's last turn ended: a name of [`TurnEnd`](crate::event::TurnEnd).
+        outcome: String,
+        /// The error code of a failed turn.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        code: Option<String>,
+    },
+    /// The session's own behaviour.
+    Agent {
+        /// The behaviour's registered name.
+        name: String,
+    },
+    /// A language model.
+    Model {
+        /// The model's provider.
+        provider: String,
+        /// The model's name.
+        name: String,
+    },
+    /// A tool.
+    Tool {
+        /// The call that it answers.
+        call_id: String,
+    },
+    /// A part of the runtime that adds context.
+    Plugin {
+        /// Its name.
+        name: String,
+    },
+    /// A kind that this program does not know, kept as it came.
+    #[serde(untagged)]
+    Other(serde_json::Map<String, serde_json::Value>),
+}
+
+impl Source {
+    /// Returns the name of the kind.
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::User => "user",
+            Self::Host => "host",
+            Self::Coordinator { .. } => "coordinator",
+            Self::SubagentReport { .. } => "subagent-report",
+            Self::SubagentSettled { .. } => "subagent-settled",
+            Self::Agent { .. } => "agent",
+            Self::Model { .. } => "model",
+            Self::Tool { .. } => "tool",
+            Self::Plugin { .. } => "plugin",
+            Self::Other(map) => map.get("kind").and_then(serde_json::Value::as_str).unwrap_or("unknown"),
+        }
+    }
+
+    /// Returns the session that the message comes from, for the kinds that name one.
+    pub fn session(&self) -> Option<&SessionId> {
+        match self {
+            Self::Coordinator { session } | Self::SubagentReport { session } | Self::SubagentSettled { session, .. } => Some(session),
+            _ => None,
+        }
+    }
+}
+
+/// What becomes of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MessageKind {
+    /// It becomes one turn of its own.
+    Turn,
+    /// It joins the next step or turn.
+    Note,
+    /// It is a request to the holder of the session's lease.
+    Control,
+}
+
+/// A durable request of another process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Control {
+    /// End the turn that is under way; without `turn`, whichever it is.
+    Interrupt {
+        /// The turn that was seen running.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        turn: Option<u64>,
+    },
+    /// Take back a message that has no turn yet.
+    Withdraw {
+        /// The message.
+        target: MessageId,
+    },
+}
+
+/// A message as its sender wrote it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// Unique in the receiver for ever.
+    pub id: MessageId,
+    /// What becomes of it.
+    pub kind: MessageKind,
+    /// What it says.
+    pub content: Vec<Block>,
+    /// Who says it.
+    pub source: Source,
+    /// Milliseconds since the Unix epoch, by the sender's clock.
+    pub sent_at: u64,
+    /// Whether it opens a turn when nothing else does.
+    pub wake: bool,
+    /// The request, for kind `control`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub control: Option<Control>,
+}
+
+/// Why a message cannot be made.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MessageError {
+    /// The id is no id.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// The content is larger than [`MAX_MESSAGE_BYTES`].
+    #[error("a message has at most {MAX_MESSAGE_BYTES} bytes, this one has {0}")]
+    TooLarge(usize),
+}
+
+impl MessageError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Id(error) => error.code(),
+            Self::TooLarge(_) => "MESSAGE_TOO_LARGE",
+        }
+    }
+}
+
+impl Message {
+    /// Makes the message of a turn of its own.
+    ///
+    /// # Errors
+    /// [`MessageError`] if the id is no id or the text is too large.
+    pub fn turn(id: impl AsRef<str>, text: impl Into<String>, source: Source, sent_at: u64) -> Result<Self, MessageError> {
+        Self::with(MessageId::new(id)?, MessageKind::Turn, vec![Block::text(text)], source, sent_at, true)
+    }
+
+    /// Makes a note; `quiet` notes wait for another reason to run.
+    ///
+    /// # Errors
+    /// [`MessageError`] if the text is too large.
+    pub fn note(id: MessageId, text: impl Into<String>, source: Source, sent_at: u64, quiet: bool) -> Result<Self, MessageError> {
+        Self::with(id, MessageKind::Note, vec![Block::text(text)], source, sent_at, !quiet)
+    }
+
+    /// Makes a request to the holder of the session.
+    pub fn control(id: MessageId, control: Control, sent_at: u64) -> Self {
+        Self { id, kind: MessageKind::Control, content: Vec::new(), source: Source::User, sent_at, wake: true, control: Some(control) }
+    }
+
+    /// Makes a message of all its parts.
+    ///
+    /// # Errors
+    /// [`MessageError::TooLarge`] if the content is too large.
+    pub fn with(id: MessageId, kind: MessageKind, content: Vec<Block>, source: Source, sent_at: u64, wake: bool) -> Result<Self, MessageError> {
+        let message = Self { id, kind, content, source, sent_at, wake, control: None };
+        message.check()?;
+        Ok(message)
+    }
+
+    /// Checks the size of the content.
+    ///
+    /// # Errors
+    /// [`MessageError::TooLarge`].
+    pub fn check(&self) -> Result<(), MessageError> {
+        let bytes = self.content.iter().map(Block::len).sum();
+        if bytes > MAX_MESSAGE_BYTES { Err(MessageError::TooLarge(bytes)) } else { Ok(()) }
+    }
+
+    /// Returns the text blocks, one line feed between two.
+    pub fn text(&self) -> String {
+        text_of(&self.content)
+    }
+
+    /// Returns the hash that tells the same message sent again from another one under its id.
+    pub fn hash(&self) -> BodyHash {
+        let mut hasher = Sha256::new();
+        let parts = (self.kind, &self.content, &self.source, self.wake, &self.control);
+        // Writing to a hasher cannot fail, and every part is plain data.
+        if serde_json::to_writer(HashWriter(&mut hasher), &parts).is_err() {
+            hasher.update(self.id.as_str());
+        }
+        let digest = hasher.finalize();
+        let mut hash = [0u8; 16];
+        for (to, from) in hash.iter_mut().zip(digest.iter()) {
+            *to = *from;
+        }
+        BodyHash(hash)
+    }
+}
+
+/// Returns the text blocks of a content, one line feed between two.
+pub fn text_of(content: &[Block]) -> String {
+    let mut texts = content.iter().filter_map(|block| match block {
+        Block::Text { text } => Some(text.as_str()),
+        _ => None,
+    });
+    let Some(first) = texts.next() else { return String::new() };
+    texts.fold(first.to_owned(), |mut all, text| {
+        all.push('\n');
+        all.push_str(text);
+        all
+    })
+}
+
+struct HashWriter<'a>(&'a mut Sha256);
+
+impl std::io::Write for HashWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What remains of a message's body after it left the inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BodyHash(pub [u8; 16]);
+
+/// A message in its place in the inbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InboxRecord {
+    /// Its place.
+    pub order: Order,
+    /// Whether it, and everything behind it, waits for an activation by hand.
+    pub held: bool,
+    /// The message.
+    pub message: Arc<Message>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_source_is_kept_as_it_came() {
+        let json = r#"{"kind":"oracle","voice":"low"}"#;
+        let source: Source = serde_json::from_str(json).unwrap();
+        assert_eq!(source.kind(), "oracle");
+        assert_eq!(serde_json::to_string(&source).unwrap(), json);
+        assert_eq!(serde_json::to_string(&Source::User).unwrap(), r#"{"kind":"user"}"#);
+    }
+
+    #[test]
+    fn the_hash_ignores_the_time_and_nothing_else() {
+        let a = Message::turn("m", "hello", Source::User, 1).unwrap();
+        let b = Message { sent_at: 2, ..a.clone() };
+        assert_eq!(a.hash(), b.hash());
+        for other in [
+            Message { kind: MessageKind::Note, ..a.clone() },
+            Message { content: vec![Block::text("hello ")], ..a.clone() },
+            Message { source: Source::Host, ..a.clone() },
+            Message { wake: false, ..a.clone() },
+        ] {
+            assert_ne!(a.hash(), other.hash());
+        }
+    }
+
+    #[test]
+    fn a_message_over_the_limit_is_refused() {
+        let text = "x".repeat(MAX_MESSAGE_BYTES);
+        assert!(Message::turn("m", text.clone(), Source::User, 0).is_ok());
+        assert_eq!(Message::turn("m", text + "x", Source::User, 0), Err(MessageError::TooLarge(MAX_MESSAGE_BYTES + 1)));
+    }
+}

@@ -1,0 +1,444 @@
+//! The store in memory: what the process knows, for as long as it lives.
+//!
+//! It keeps the same records as the stores on disk without encoding them, and obeys the same rules; it is the reference that the
+//! others are tested against. Sessions are locked one by one, so that senders to different sessions do not meet.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Bound,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+};
+
+use super::{
+    Accept, Append, Claim, ClaimKind, Close, CommitError, Create, Done, Fence, Lease, LoadError, Log, MessageState, Op, Open, Reader, Refused, Store,
+    StoreError, Traced,
+};
+use crate::{
+    codec::check_event,
+    event::Event,
+    fold::Fold,
+    head::Head,
+    header::Header,
+    id::{MessageId, Order, OwnerId, Seq, SessionId},
+    limits::MAX_INTEGER,
+    listing::{Cursor, Description, Verdict, verdict},
+    message::{BodyHash, InboxRecord, Message, MessageKind},
+    turns::{Claimed, join_notes, open_turn},
+};
+
+/// A store in memory. Clones share one store.
+#[derive(Debug, Clone)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+    owner: OwnerId,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    sessions: RwLock<BTreeMap<SessionId, Arc<Mutex<Entry>>>>,
+    families: Mutex<HashMap<Option<SessionId>, Family>>,
+}
+
+/// The children of one parent, known or not; `None` is the parent of roots.
+#[derive(Debug, Default)]
+struct Family {
+    children: BTreeSet<(u64, SessionId)>,
+    aliases: HashMap<String, SessionId>,
+    subagents: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    header: Arc<Header>,
+    creation: (usize, Option<MessageId>),
+    events: Vec<Event>,
+    head: Head,
+    inbox: BTreeMap<Order, InboxRecord>,
+    tombstones: HashMap<MessageId, (Order, BodyHash)>,
+    verdict: Verdict,
+    owner: Option<OwnerId>,
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change below is made after its checks, so a panic leaves no half of one.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl MemoryStore {
+    /// Opens an empty store.
+    pub fn new() -> Self {
+        Self { shared: Arc::default(), owner: OwnerId::from_uuid(uuid::Uuid::new_v4()) }
+    }
+
+    fn apply(&self, op: &Op) -> Result<Done, Refused> {
+        match op {
+            Op::Create(op) => self.create(op),
+            Op::Accept(op) => lock(&*self.entry(&op.session)?).accept(op),
+            Op::Open(op) => lock(&*self.entry(&op.session)?).open(op, &self.owner),
+            Op::Append(op) => lock(&*self.fenced(&op.fence)?).append(op),
+            Op::Claim(op) => lock(&*self.fenced(&op.fence)?).claim(op),
+            Op::Close(op) => lock(&*self.fenced(&op.fence)?).close(op),
+        }
+    }
+
+    fn entry(&self, id: &SessionId) -> Result<Arc<Mutex<Entry>>, Refused> {
+        self.shared.entry(id).ok_or_else(|| Refused::NotFound(id.clone()))
+    }
+
+    fn fenced(&self, fence: &Fence) -> Result<Arc<Mutex<Entry>>, Refused> {
+        self.entry(&fence.session)
+    }
+
+    fn create(&self, op: &Create) -> Result<Done, Refused> {
+        for event in &*op.events {
+            check_event(event)?;
+        }
+        // The families lock makes creations one after another, so that siblings' times and aliases are decided once.
+        let mut families = lock(&self.shared.families);
+        if let Some(existing) = self.shared.entry(&op.session.id) {
+            return lock(&existing).same_creation(op);
+        }
+        let parent_time = op.session.parent.as_ref().and_then(|parent| self.shared.entry(parent)).map_or(0, |parent| lock(&parent).header.created_at);
+        let family = families.entry(op.session.parent.clone()).or_default();
+        let sibling_time = if op.session.parent.is_some() { family.children.last().map_or(0, |(time, _)| *time) } else { 0 };
+        let header = Arc::new(op.session.at(op.time.max(parent_time).max(sibling_time).min(MAX_INTEGER)));
+        let mut fold = Fold::new(header.clone());
+        for event in &*op.events {
+            fold.apply_event(event)?;
+        }
+        let verdict = verdict(&fold);
+        if let Verdict::Child { alias: Some(alias), .. } = &verdict {
+            if family.aliases.contains_key(alias) {
+                return Err(Refused::AliasTaken(alias.clone()));
+            }
+            family.aliases.insert(alias.clone(), header.id.clone());
+        }
+        let mut entry = Entry {
+            header: header.clone(),
+            creation: (op.events.len(), op.message.as_ref().map(|message| message.id.clone())),
+            events: op.events.to_vec(),
+            head: fold.head().clone(),
+            inbox: BTreeMap::new(),
+            tombstones: HashMap::new(),
+            verdict,
+            owner: None,
+        };
+        if let Some(message) = &op.message {
+            entry.enter(message);
+        }
+        family.subagents += u64::from(!matches!(entry.verdict, Verdict::Plain));
+        family.children.insert((header.created_at, header.id.clone()));
+        self.shared.sessions.write().unwrap_or_else(PoisonError::into_inner).insert(header.id.clone(), Arc::new(Mutex::new(entry)));
+        Ok(Done::Created { header, existing: false })
+    }
+}
+
+impl Store for MemoryStore {
+    fn commit(&self, ops: &[Op]) -> Result<Vec<Result<Done, Refused>>, CommitError> {
+        Ok(ops.iter().map(|op| self.apply(op)).collect())
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+        Ok(Box::new(MemoryReader { shared: self.shared.clone() }))
+    }
+
+    fn is_inline(&self) -> bool {
+        true
+    }
+
+    fn owner(&self) -> &OwnerId {
+        &self.owner
+    }
+}
+
+impl Entry {
+    fn same_creation(&self, op: &Create) -> Result<Done, Refused> {
+        let (events, message) = &self.creation;
+        let same = op.session.matches(&self.header)
+            && *events == op.events.len()
+            && self.events.iter().zip(&*op.events).all(|(a, b)| a.body == b.body)
+            && *message == op.message.as_ref().map(|message| message.id.clone())
+            && op.message.as_ref().is_none_or(|message| self.tombstones.get(&message.id).is_some_and(|(_, hash)| *hash == message.hash()));
+        if same { Ok(Done::Created { header: self.header.clone(), existing: true }) } else { Err(Refused::Exists(self.header.id.clone())) }
+    }
+
+    fn enter(&mut self, message: &Arc<Message>) -> Order {
+        let order = self.head.next_order;
+        self.head.accept(message, false);
+        self.tombstones.insert(message.id.clone(), (order, message.hash()));
+        self.inbox.insert(order, InboxRecord { order, held: false, message: message.clone() });
+        order
+    }
+
+    fn accept(&mut self, op: &Accept) -> Result<Done, Refused> {
+        let message = &op.message;
+        if let Some((order, hash)) = self.tombstones.get(&message.id) {
+            return if *hash == message.hash() {
+                Ok(Done::Accepted { order: *order, duplicate: true })
+            } else {
+                Err(Refused::MessageIdConflict(message.id.clone()))
+            };
+        }
+        let (pending, limit) = match message.kind {
+            MessageKind::Turn => (self.head.pending_turns, op.inbox_limit),
+            MessageKind::Note => (self.head.pending_wakes + self.head.pending_quiet, op.note_limit),
+            MessageKind::Control => (self.head.pending_controls, op.inbox_limit),
+        };
+        if pending >= limit {
+            return Err(Refused::Busy { pending, limit });
+        }
+        Ok(Done::Accepted { order: self.enter(message), duplicate: false })
+    }
+
+    fn fence(&self, fence: &Fence) -> Result<(), Refused> {
+        if self.head.epoch == fence.epoch && self.head.live { Ok(()) } else { Err(Refused::Fenced { stored: self.head.epoch }) }
+    }
+
+    /// Folds events into a copy of the head; nothing changes unless all of them follow.
+    fn follow(&self, events: &[Event]) -> Result<Head, Refused> {
+        if let Some(first) = events.first()
+            && first.seq != self.head.next_seq
+        {
+            return Err(Refused::Moved { stored: self.head.next_seq });
+        }
+        let mut head = self.head.clone();
+        for event in events {
+            check_event(event)?;
+            head.apply(event, self.header.seed_length)?;
+        }
+        Ok(head)
+    }
+
+    fn leave(&mut self, orders: &[Order]) {
+        for order in orders {
+            if let Some(record) = self.inbox.remove(order) {
+                self.head.take(&record.message, record.held);
+            }
+        }
+    }
+
+    fn open(&mut self, op: &Open, owner: &OwnerId) -> Result<Done, Refused> {
+        if let Some(holder) = &self.owner
+            && holder != owner
+        {
+            return Err(Refused::Held(holder.clone()));
+        }
+        if self.head.epoch + 1 != op.epoch {
+            return Err(Refused::Fenced { stored: self.head.epoch });
+        }
+        self.head = self.follow(&op.events)?;
+        self.events.extend_from_slice(&op.events);
+        self.owner = Some(owner.clone());
+        let claimed = op.claim.and_then(|time| self.take_next(ClaimKind::Turn, time));
+        Ok(Done::Opened { claimed })
+    }
+
+    fn append(&mut self, op: &Append) -> Result<Done, Refused> {
+        self.fence(&op.fence)?;
+        if let Some(order) = op.take.iter().find(|order| !self.inbox.contains_key(order)) {
+            return Err(Refused::NotPending(*order));
+        }
+        self.head = self.follow(&op.events)?;
+        self.events.extend_from_slice(&op.events);
+        self.leave(&op.take);
+        Ok(Done::Appended)
+    }
+
+    fn claim(&mut self, op: &Claim) -> Result<Done, Refused> {
+        self.fence(&op.fence)?;
+        if op.first_seq != self.head.next_seq {
+            return Err(Refused::Moved { stored: self.head.next_seq });
+        }
+        Ok(Done::Claimed(self.take_next(op.kind, op.time)))
+    }
+
+    fn take_next(&mut self, kind: ClaimKind, time: u64) -> Option<Claimed> {
+        // A held record and everything behind it waits.
+        let ready = || self.inbox.values().take_while(|record| !record.held);
+        let notes: Vec<InboxRecord> = ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect();
+        let claimed = match kind {
+            ClaimKind::Turn if self.head.open.is_some() => None,
+            ClaimKind::Turn => open_turn(&self.head, time, ready().find(|record| record.message.kind == MessageKind::Turn), &notes),
+            ClaimKind::Notes => join_notes(&self.head, time, &notes),
+        }?;
+        self.head = self.follow(&claimed.events).ok()?;
+        self.events.extend_from_slice(&claimed.events);
+        self.leave(&claimed.taken);
+        Some(claimed)
+    }
+
+    fn close(&mut self, op: &Close) -> Result<Done, Refused> {
+        self.fence(&op.fence)?;
+        if op.unless_pending && self.head.has_work() {
+            return Err(Refused::Pending(self.head.pending()));
+        }
+        self.head = self.follow(&op.events)?;
+        self.events.extend_from_slice(&op.events);
+        self.owner = None;
+        Ok(Done::Closed)
+    }
+}
+
+impl Shared {
+    fn entry(&self, id: &SessionId) -> Option<Arc<Mutex<Entry>>> {
+        self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    fn in_tree(&self, id: &SessionId, root: Option<&SessionId>) -> bool {
+        let Some(root) = root else { return true };
+        let mut at = id.clone();
+        loop {
+            if at == *root {
+                return true;
+            }
+            match self.entry(&at).and_then(|entry| lock(&entry).header.parent.clone()) {
+                Some(parent) => at = parent,
+                None => return false,
+            }
+        }
+    }
+
+    fn all(&self) -> Vec<(SessionId, Arc<Mutex<Entry>>)> {
+        self.sessions.read().unwrap_or_else(PoisonError::into_inner).iter().map(|(id, entry)| (id.clone(), entry.clone())).collect()
+    }
+}
+
+#[derive(Debug)]
+struct MemoryReader {
+    shared: Arc<Shared>,
+}
+
+impl MemoryReader {
+    fn entry(&self, id: &SessionId) -> Result<Arc<Mutex<Entry>>, LoadError> {
+        self.shared.entry(id).ok_or_else(|| LoadError::NotFound(id.clone()))
+    }
+}
+
+impl Reader for MemoryReader {
+    fn header(&mut self, id: &SessionId) -> Result<Option<Arc<Header>>, LoadError> {
+        Ok(self.shared.entry(id).map(|entry| lock(&entry).header.clone()))
+    }
+
+    fn load(&mut self, id: &SessionId) -> Result<Log, LoadError> {
+        let entry = self.entry(id)?;
+        let entry = lock(&entry);
+        let mut fold = Fold::new(entry.header.clone());
+        for event in &entry.events {
+            fold.apply_event(event).map_err(|source| LoadError::Fold { session: id.clone(), source })?;
+        }
+        for record in entry.inbox.values() {
+            fold.apply_message(record.clone());
+        }
+        fold.set_next_order(entry.head.next_order);
+        Ok(Log { events: entry.events.clone(), fold })
+    }
+
+    fn events(&mut self, id: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError> {
+        let entry = self.entry(id)?;
+        let entry = lock(&entry);
+        Ok(entry.events.iter().skip(usize::try_from(from).unwrap_or(usize::MAX)).take(limit).cloned().collect())
+    }
+
+    fn inbox(&mut self, id: &SessionId, limit: usize) -> Result<Vec<InboxRecord>, LoadError> {
+        let entry = self.entry(id)?;
+        let entry = lock(&entry);
+        Ok(entry.inbox.values().take(limit).cloned().collect())
+    }
+
+    fn message(&mut self, id: &SessionId, message: &MessageId) -> Result<Option<MessageState>, LoadError> {
+        let entry = self.entry(id)?;
+        let entry = lock(&entry);
+        Ok(entry
+            .tombstones
+            .get(message)
+            .map(|(order, _)| if entry.inbox.contains_key(order) { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
+    }
+
+    fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {
+        let mut found: Vec<(u64, SessionId)> = {
+            let families = lock(&self.shared.families);
+            let later = |key: &&(u64, SessionId)| after.is_none_or(|cursor| (key.0, &key.1) > (cursor.created_at, &cursor.id));
+            let of = |parent: Option<&SessionId>| families.get(&parent.cloned()).into_iter().flat_map(|family| family.children.iter().filter(later).cloned());
+            match parent {
+                Some(parent) => of(Some(parent)).take(limit).collect(),
+                // Roots, and the children of parents that are not here.
+                None => families
+                    .keys()
+                    .filter(|parent| parent.as_ref().is_none_or(|id| self.shared.entry(id).is_none()))
+                    .flat_map(|parent| of(parent.as_ref()))
+                    .collect(),
+            }
+        };
+        found.sort();
+        found.truncate(limit);
+        Ok(found
+            .into_iter()
+            .filter_map(|(created_at, id)| self.shared.entry(&id).map(|entry| Traced { id, created_at, header: Ok(lock(&entry).header.clone()) }))
+            .collect())
+    }
+
+    fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
+        Ok(children
+            .iter()
+            .map(|child| {
+                let (verdict, head, holder) = if verify {
+                    let log = self.load(&child.id)?;
+                    (verdict(&log.fold), log.fold.head().clone(), lock(&*self.entry(&child.id)?).owner.clone())
+                } else {
+                    let entry = self.entry(&child.id)?;
+                    let entry = lock(&entry);
+                    (entry.verdict.clone(), entry.head.clone(), entry.owner.clone())
+                };
+                let has_children = lock(&self.shared.families).get(&Some(child.id.clone())).is_some_and(|family| family.subagents > 0);
+                Ok(Description { verdict, head, has_children, holder })
+            })
+            .collect())
+    }
+
+    fn find(&mut self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+        let sessions = self.shared.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(sessions
+            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+            .map(|(id, _)| id)
+            .take_while(|id| id.as_str().starts_with(prefix))
+            .take(limit)
+            .cloned()
+            .collect())
+    }
+
+    fn alias(&mut self, parent: &SessionId, alias: &str) -> Result<Option<SessionId>, StoreError> {
+        Ok(lock(&self.shared.families).get(&Some(parent.clone())).and_then(|family| family.aliases.get(alias).cloned()))
+    }
+
+    fn runnable(&mut self, root: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+        let mut found = Vec::new();
+        for (id, entry) in self.shared.all() {
+            let wanted = {
+                let entry = lock(&entry);
+                entry.owner.is_none() && entry.head.has_work()
+            };
+            if wanted && self.shared.in_tree(&id, root) {
+                found.push(id);
+                if found.len() == limit {
+                    break;
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn leases(&mut self, root: Option<&SessionId>) -> Result<Vec<Lease>, StoreError> {
+        let all = self.shared.all();
+        Ok(all
+            .into_iter()
+            .filter_map(|(id, entry)| lock(&entry).owner.clone().map(|owner| Lease { session: id, owner, alive: true }))
+            .filter(|lease| self.shared.in_tree(&lease.session, root))
+            .collect())
+    }
+}

@@ -1,0 +1,68 @@
+//! Which message becomes the next turn, and the events that open it.
+//!
+//! A store calls this inside the transaction that takes the messages, so that what is decided here is decided on the
+//! inbox as it is at that instant: the smallest order number goes first, and all notes that are there join.
+
+use crate::{
+    event::{Body, Event},
+    head::Head,
+    id::{MessageId, Order},
+    message::InboxRecord,
+};
+
+/// What a store took from an inbox, and the events that say so.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimed {
+    /// The events, in their places.
+    pub events: Vec<Event>,
+    /// The messages that left the inbox.
+    pub taken: Vec<Order>,
+}
+
+/// Opens the next turn: the message that is served again, else the first `turn` record, else the first waking note.
+/// Every pending note joins before the turn's own message. Returns `None` if there is nothing to serve.
+///
+/// `first_turn` is the pending `turn` record of the smallest order, `notes` all pending notes in order; held records and those
+/// behind them are left out of both.
+pub fn open_turn(head: &Head, time: u64, first_turn: Option<&InboxRecord>, notes: &[InboxRecord]) -> Option<Claimed> {
+    let turn = head.turns + 1;
+    let mut claimed = Claimed { events: Vec::new(), taken: Vec::new() };
+    let mut push = |body: Body| claimed.events.push(body.at(head.next_seq + claimed.events.len() as u64, time));
+    let start = |message: &MessageId, attempt: u32| Body::TurnStart { turn, message: message.clone(), attempt };
+    if let Some(retry) = &head.retry {
+        push(start(&retry.message, retry.attempts + 1));
+        join(turn, notes, &mut push);
+    } else if let Some(record) = first_turn {
+        push(start(&record.message.id, 1));
+        join(turn, notes, &mut push);
+        push(Body::user_message(&record.message));
+        claimed.taken.push(record.order);
+    } else {
+        let first = notes.iter().find(|record| record.message.wake)?;
+        push(start(&first.message.id, 1));
+        join(turn, notes, &mut push);
+    }
+    claimed.taken.extend(notes.iter().map(|record| record.order));
+    Some(claimed)
+}
+
+/// Joins all pending notes to the open turn at a step boundary. Returns `None` if no turn is open or no note is there.
+pub fn join_notes(head: &Head, time: u64, notes: &[InboxRecord]) -> Option<Claimed> {
+    let turn = head.open.as_ref()?.turn;
+    if notes.is_empty() {
+        return None;
+    }
+    let mut events = Vec::with_capacity(notes.len() + 1);
+    join(turn, notes, &mut |body| events.push(body.at(head.next_seq + events.len() as u64, time)));
+    Some(Claimed { events, taken: notes.iter().map(|record| record.order).collect() })
+}
+
+fn join(turn: u64, notes: &[InboxRecord], push: &mut impl FnMut(Body)) {
+    if notes.is_empty() {
+        return;
+    }
+    push(Body::NoteJoined { turn, notes: notes.iter().map(|record| record.message.id.clone()).collect() });
+    for record in notes {
+        push(Body::user_message(&record.message));
+    }
+}

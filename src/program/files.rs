@@ -6,9 +6,14 @@
 //! names literally is entered even when it is hidden or ignored, as a person means it who types
 //! its name; what lies below it is not excepted.
 //!
+//! Inside a repository every `.gitignore` from its top down counts, and its `.git/info/exclude`.
+//! Outside, only those in the walked folder and below count: a stray one in a home folder decides
+//! nothing. Neither do other kinds of ignore files or the user's own git configuration, so that
+//! the same tree gives the same list for everybody.
+//!
 //! A file is named as its glob was written: below the folder that the globs are relative to, or
 //! absolute when the glob is. The order is that of the names' bytes, whatever the file system
-//! says. Only the tree and its ignore files decide: the user's own git configuration does not.
+//! says.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -183,13 +188,18 @@ impl FileSet {
         not_utf8: &mut BTreeSet<PathBuf>,
     ) -> Result<(), FilesError> {
         self.check_root(base)?;
+        let in_repository = self
+            .root
+            .ancestors()
+            .any(|folder| folder.join(".git").exists());
         let walk = WalkBuilder::new(&self.root)
             .standard_filters(false)
             .hidden(true)
-            .parents(true)
             .git_ignore(true)
             .git_exclude(true)
-            .require_git(false)
+            .parents(in_repository)
+            // Without this the walker would not stop at the repository's top on its way up.
+            .require_git(in_repository)
             .follow_links(false)
             .max_depth(self.depth)
             .build();
@@ -248,6 +258,7 @@ impl FileSet {
 }
 
 /// Lists the files that match any of the globs, which are relative to `base` unless absolute.
+/// `base` is an absolute folder; it may be reached through a symbolic link.
 /// Blocks, and reads every folder below the globs' own that is not hidden or ignored.
 pub fn list_files(base: &Path, globs: &[String]) -> Result<Listing, FilesError> {
     let mut found = BTreeSet::new();
@@ -386,13 +397,28 @@ mod tests {
         fs::write(dir.path().join("sub/.gitignore"), "skip.txt\n").expect("a file");
         assert_eq!(list(&dir, &["**/*"]), ["sub/keep.txt"]);
         assert_eq!(list(&dir, &["*.log", ".h*"]), [""; 0]);
-        assert_eq!(
-            list(&dir, &["sub/deep/*"]),
-            [""; 0],
-            "a folder's own parents have a say"
-        );
         assert_eq!(list(&dir, &["out/*"]), ["out/a.txt"], "named literally");
         assert_eq!(list(&dir, &[".git-like/*"]), [".git-like/a.txt"]);
+    }
+
+    #[test]
+    fn ignore_files_above_count_up_to_the_top_of_the_repository() {
+        let dir = tree(&["home/repo/sub/a.txt", "home/repo/sub/b.txt"]);
+        let ignore = |folder: &str, lines: &str| {
+            fs::write(dir.path().join(folder).join(".gitignore"), lines).expect("a file");
+        };
+        ignore("home", "*\n");
+        ignore("home/repo", "b.*\n");
+        let base = dir.path().join("home/repo");
+        let list = |glob: &str| {
+            let listing = list_files(&base, &[glob.to_owned()]).expect("listed");
+            listing.files
+        };
+        assert_eq!(list("**/*"), ["sub/a.txt"], "outside a repository");
+        assert_eq!(list("sub/*"), ["sub/a.txt", "sub/b.txt"]);
+        fs::create_dir(base.join(".git")).expect("a repository");
+        assert_eq!(list("**/*"), ["sub/a.txt"], "inside");
+        assert_eq!(list("sub/*"), ["sub/a.txt"]);
     }
 
     #[test]

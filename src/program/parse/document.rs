@@ -38,38 +38,39 @@ pub(in crate::program) fn program(
     file_name: &str,
     base_dir: &Path,
 ) -> Result<Program, ProgramErrors> {
-    let (text, bad_byte) = match str::from_utf8(bytes) {
-        Ok(text) => (text, None),
-        Err(error) => {
-            let (valid, rest) = bytes.split_at(error.valid_up_to());
-            (str::from_utf8(valid).unwrap_or_default(), rest.first())
-        }
+    let text = match str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => return Err(not_text(bytes, error.valid_up_to(), file_name)),
     };
     let mut report = Report::new(text, file_name);
-    if let Some(byte) = bad_byte {
-        report.add(
-            text.len(),
-            format!("expected UTF-8 text, found the byte 0x{byte:02X}"),
-        );
-    } else if let Some(table) = syntax(&mut report, text)
-        && let Some((run, vars, agents)) = document(&mut report, &table, base_dir)
-    {
-        let mistakes = report.into_mistakes();
-        if mistakes.is_empty() {
-            return Ok(Program {
-                file_name: file_name.to_owned(),
-                base_dir: base_dir.to_owned(),
-                sha256: hexadecimal(&Sha256::digest(bytes)),
-                run,
-                vars,
-                agents,
-            });
-        }
-        return Err(ProgramErrors::Invalid { mistakes });
+    let parts = syntax(&mut report, text).and_then(|table| document(&mut report, &table, base_dir));
+    let mistakes = report.into_mistakes();
+    match parts {
+        Some((run, vars, agents)) if mistakes.is_empty() => Ok(Program {
+            file_name: file_name.to_owned(),
+            base_dir: base_dir.to_owned(),
+            sha256: hexadecimal(&Sha256::digest(bytes)),
+            run,
+            vars,
+            agents,
+        }),
+        _ => Err(ProgramErrors::Invalid { mistakes }),
     }
-    Err(ProgramErrors::Invalid {
+}
+
+/// Reports the first byte that is not UTF-8.
+fn not_text(bytes: &[u8], valid_up_to: usize, file_name: &str) -> ProgramErrors {
+    let (valid, rest) = bytes.split_at(valid_up_to);
+    let text = str::from_utf8(valid).unwrap_or_default();
+    let byte = rest.first().copied().unwrap_or_default();
+    let mut report = Report::new(text, file_name);
+    report.add(
+        text.len(),
+        format!("expected UTF-8 text, found the byte 0x{byte:02X}"),
+    );
+    ProgramErrors::Invalid {
         mistakes: report.into_mistakes(),
-    })
+    }
 }
 
 /// Reads the TOML. The reader goes on after a mistake, and stumbles over what follows it on the

@@ -189,6 +189,11 @@ impl Fold {
         self.head.next_order = self.head.next_order.max(order);
     }
 
+    /// Forgets what waits: a live session leaves that to its store.
+    pub fn forget_inbox(&mut self) {
+        self.take(|_| true);
+    }
+
     /// Moves on by one event.
     ///
     /// # Errors

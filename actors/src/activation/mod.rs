@@ -1,0 +1,479 @@
+//! An Activation: one session, live.
+//!
+//! Serves the messages of its durable inbox one turn at a time. Everything it knows is in the session's log; dropping it loses
+//! nothing but warmth.
+//!
+//! **Messages.** `Go` and `Shutdown` from the Registry, `Wake` from whoever delivered, `Slot` and `TurnDone` from its own tasks, `Interrupt` from the parent
+//! or the host.
+//! **State.** The log's fold and the behaviour; rebuilt from the log by [`start`]. Which messages wait is known to the store alone.
+//! **Order.** The next turn is the pending message of the smallest order, taken in the transaction that writes `turn/start`.
+//! **End.** Settles when the store says that nothing is pending and the Registry that no child is owned. A crash mid-turn leaves an open turn, closed by the
+//! next epoch and served again. The guard in the state reports every end, also after a panic.
+
+mod settle;
+mod start;
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{Arc, Weak},
+    task::Poll,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use greenroom_session::{
+    event::{Body, EpochEnd, Event, TurnEnd as TurnReason},
+    store::ClaimKind,
+    turns::Claimed,
+};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::{
+    sync::{OwnedSemaphorePermit, TryAcquireError},
+    task::AbortHandle,
+};
+
+use crate::{
+    behavior::{Behavior, TurnEnd, TurnError},
+    error::WriteError,
+    live::LiveView,
+    occurrence::Occurrence,
+    race::race_point,
+    registry::{Incarnation, RegistryMessage},
+    services::Services,
+    turn::{Turn, TurnCore},
+};
+
+pub(crate) use start::{StartRequest, start};
+
+/// What an Activation is told.
+#[derive(Debug)]
+pub enum ActivationMessage {
+    /// It is published and may act.
+    Go,
+    /// Its inbox may have changed, or it may be free to settle.
+    Wake,
+    /// It may run a turn.
+    Slot(OwnedSemaphorePermit),
+    /// The turn under way has come to its end.
+    TurnDone(Box<TurnDone>),
+    /// End the turn under way; the queue goes on.
+    Interrupt {
+        /// Which turn; whichever it is if `None`.
+        turn: Option<u64>,
+        /// Recorded with the end.
+        cause: String,
+    },
+    /// The interrupted turn did not heed its cancellation.
+    Overdue {
+        /// The turn.
+        turn: u64,
+    },
+    /// End the epoch without waiting for the queue.
+    Shutdown {
+        /// Recorded with the end.
+        reason: EpochEnd,
+    },
+}
+
+/// The end of a turn.
+pub struct TurnDone {
+    turn: u64,
+    behavior: Option<Box<dyn Behavior>>,
+    result: TurnResult,
+}
+
+impl std::fmt::Debug for TurnDone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TurnDone").field("turn", &self.turn).field("result", &self.result).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+enum TurnResult {
+    Ended(Result<TurnEnd, TurnError>),
+    Panicked(String),
+}
+
+/// The actor.
+#[derive(Debug)]
+pub(crate) struct Activation;
+
+pub(crate) struct ActivationArgs {
+    pub(crate) services: Arc<Services>,
+    pub(crate) view: Arc<std::sync::OnceLock<Arc<LiveView>>>,
+    pub(crate) behavior: Box<dyn Behavior>,
+    pub(crate) opened: Option<Claimed>,
+    pub(crate) slot: Option<OwnedSemaphorePermit>,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) registry: ActorRef<RegistryMessage>,
+}
+
+pub(crate) struct ActivationState {
+    services: Arc<Services>,
+    view: Arc<LiveView>,
+    behavior: Option<Box<dyn Behavior>>,
+    opened: Option<Claimed>,
+    slot: Slot,
+    running: Option<Running>,
+    /// Turns that this epoch ran; an epoch without any sends no notice.
+    served: u64,
+    last: Option<(u64, TurnReason)>,
+    shutdown: Option<EpochEnd>,
+    guard: EndGuard,
+}
+
+enum Slot {
+    None,
+    Asked,
+    Held(OwnedSemaphorePermit),
+}
+
+struct Running {
+    turn: u64,
+    core: Arc<TurnCore>,
+    task: Option<AbortHandle>,
+    /// The first cause wins.
+    ended_by: Option<TurnReason>,
+}
+
+/// Reports the end of an Activation however it comes.
+struct EndGuard {
+    registry: ActorRef<RegistryMessage>,
+    services: Weak<Services>,
+    view: Arc<LiveView>,
+    incarnation: Incarnation,
+    reason: EpochEnd,
+}
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        let knocked = self.view.gate.close().unwrap_or(true);
+        let session = self.view.id().clone();
+        if let Some(services) = self.services.upgrade() {
+            services.tell(|| Occurrence::Ended { session: session.clone(), epoch: self.view.epoch, reason: self.reason });
+        }
+        drop(self.registry.send_message(RegistryMessage::Ended { session, incarnation: self.incarnation, reason: self.reason, knocked }));
+    }
+}
+
+/// Turns that may be run to their end in one handler call, so that one busy session cannot keep a worker from the others.
+const TURNS_PER_CALL: usize = 32;
+
+impl Actor for Activation {
+    type Msg = ActivationMessage;
+    type State = ActivationState;
+    type Arguments = ActivationArgs;
+
+    async fn pre_start(&self, _myself: ActorRef<ActivationMessage>, args: ActivationArgs) -> Result<ActivationState, ActorProcessingErr> {
+        let view = args.view.get().cloned().ok_or("not published")?;
+        let guard = EndGuard { registry: args.registry, services: Arc::downgrade(&args.services), view: view.clone(), incarnation: args.incarnation, reason: EpochEnd::Failed };
+        Ok(ActivationState {
+            services: args.services,
+            view,
+            behavior: Some(args.behavior),
+            opened: args.opened,
+            slot: args.slot.map_or(Slot::None, Slot::Held),
+            running: None,
+            served: 0,
+            last: None,
+            shutdown: None,
+            guard,
+        })
+    }
+
+    async fn handle(&self, myself: ActorRef<ActivationMessage>, message: ActivationMessage, state: &mut ActivationState) -> Result<(), ActorProcessingErr> {
+        race_point!("activation-message");
+        let outcome = match message {
+            ActivationMessage::Go => state.go(&myself).await,
+            ActivationMessage::Wake => {
+                state.view.gate.answer();
+                state.proceed(&myself).await
+            }
+            ActivationMessage::Slot(permit) => {
+                state.slot = Slot::Held(permit);
+                state.proceed(&myself).await
+            }
+            ActivationMessage::TurnDone(done) => state.turn_done(&myself, *done).await,
+            ActivationMessage::Interrupt { turn, cause } => {
+                state.interrupt(&myself, turn, TurnReason::Aborted { cause });
+                Ok(Next::Stay)
+            }
+            ActivationMessage::Overdue { turn } => state.overdue(&myself, turn).await,
+            ActivationMessage::Shutdown { reason } => state.begin_shutdown(&myself, reason).await,
+        };
+        match outcome {
+            Ok(Next::Stay) => Ok(()),
+            Ok(Next::Leave(reason)) => {
+                state.guard.reason = reason;
+                myself.stop(None);
+                Ok(())
+            }
+            Err(error) => {
+                // What is on disk is what happened; the next epoch starts from there.
+                let fenced = matches!(error, WriteError::Refused(greenroom_session::store::Refused::Fenced { .. }));
+                tracing::warn!(session = %state.view.id(), code = error.code(), %error, "an epoch ended by a failed write");
+                state.drop_turn();
+                state.guard.reason = if fenced { EpochEnd::Fenced } else { EpochEnd::Failed };
+                myself.stop(None);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What becomes of an Activation after a message.
+enum Next {
+    Stay,
+    Leave(EpochEnd),
+}
+
+type Outcome = Result<Next, WriteError>;
+
+impl ActivationState {
+    async fn go(&mut self, myself: &ActorRef<ActivationMessage>) -> Outcome {
+        let view = &self.view;
+        self.services.tell(|| Occurrence::Activated { session: view.id().clone(), epoch: view.epoch });
+        self.proceed(myself).await
+    }
+
+    /// Does what is next: the turn that is open, the next message, or settling.
+    async fn proceed(&mut self, myself: &ActorRef<ActivationMessage>) -> Outcome {
+        if self.running.is_some() {
+            return Ok(Next::Stay);
+        }
+        if let Some(reason) = self.shutdown {
+            return self.finish(reason).await;
+        }
+        let mut claimed = match self.opened.take() {
+            Some(opened) => Some(opened),
+            None => match self.take_slot(myself) {
+                false => return Ok(Next::Stay),
+                true => self.claim().await?,
+            },
+        };
+        for _ in 0..TURNS_PER_CALL {
+            let Some(next) = claimed else {
+                self.slot = Slot::None;
+                return self.settle().await;
+            };
+            let Some(done) = self.run(myself, &next).await else { return Ok(Next::Stay) };
+            claimed = match self.end_turn(done).await? {
+                Some(claimed) => claimed,
+                None => return Ok(Next::Stay),
+            };
+        }
+        // Claimed and not yet run: keep it for the next call.
+        self.opened = claimed;
+        drop(myself.send_message(ActivationMessage::Wake));
+        Ok(Next::Stay)
+    }
+
+    /// Makes sure of a turn slot; if none is free, has one sent.
+    fn take_slot(&mut self, myself: &ActorRef<ActivationMessage>) -> bool {
+        match &self.slot {
+            Slot::Held(_) => true,
+            Slot::Asked => false,
+            Slot::None => match self.services.slots.clone().try_acquire_owned() {
+                Ok(permit) => {
+                    self.slot = Slot::Held(permit);
+                    true
+                }
+                Err(TryAcquireError::Closed) => false,
+                Err(TryAcquireError::NoPermits) => {
+                    self.slot = Slot::Asked;
+                    let (slots, myself) = (self.services.slots.clone(), myself.clone());
+                    tokio::spawn(async move {
+                        if let Ok(permit) = slots.acquire_owned().await {
+                            drop(myself.send_message(ActivationMessage::Slot(permit)));
+                        }
+                    });
+                    false
+                }
+            },
+        }
+    }
+
+    async fn claim(&mut self) -> Result<Option<Claimed>, WriteError> {
+        race_point!("before-claim");
+        let claimed = self.view.log.claim(ClaimKind::Turn).await;
+        race_point!("after-claim");
+        claimed
+    }
+
+    /// Begins a turn whose `turn/start` is durable. Returns its end if it came to it at once.
+    async fn run(&mut self, myself: &ActorRef<ActivationMessage>, claimed: &Claimed) -> Option<TurnDone> {
+        let Some(Event { body: Body::TurnStart { turn, message, attempt }, .. }) = claimed.events.first() else {
+            return None;
+        };
+        let turn = *turn;
+        self.services.tell(|| Occurrence::TurnStarted { session: self.view.id().clone(), turn, message: message.clone(), attempt: *attempt });
+        let permit = match std::mem::replace(&mut self.slot, Slot::None) {
+            Slot::Held(permit) => Some(permit),
+            _ => None,
+        };
+        let core = TurnCore::new(self.services.clone(), self.view.clone(), turn, message.clone(), *attempt, permit);
+        let mut behavior = self.behavior.take()?;
+        let turn_handle = Turn::new(core.clone());
+        let mut body: BoxFuture<'static, TurnDone> = Box::pin(async move {
+            let result = AssertUnwindSafe(behavior.turn(turn_handle)).catch_unwind().await;
+            match result {
+                Ok(result) => TurnDone { turn, behavior: Some(behavior), result: TurnResult::Ended(result) },
+                // What a panic left of the behaviour is not to be trusted: the next turn gets a new one.
+                Err(panic) => TurnDone { turn, behavior: None, result: TurnResult::Panicked(panic_text(&*panic)) },
+            }
+        });
+        self.running = Some(Running { turn, core, task: None, ended_by: None });
+        race_point!("before-body");
+        // Most turns of a simulation end at their first poll; a task for each would cost more than the turn.
+        let first = std::future::poll_fn(|cx| Poll::Ready(body.as_mut().poll(cx))).await;
+        if let Poll::Ready(done) = first {
+            return Some(done);
+        }
+        let myself = myself.clone();
+        let task = tokio::spawn(async move {
+            let done = body.await;
+            drop(myself.send_message(ActivationMessage::TurnDone(Box::new(done))));
+        });
+        if let Some(running) = &mut self.running {
+            running.task = Some(task.abort_handle());
+        }
+        None
+    }
+
+    async fn turn_done(&mut self, myself: &ActorRef<ActivationMessage>, done: TurnDone) -> Outcome {
+        race_point!("turn-done");
+        match self.end_turn(done).await? {
+            None => Ok(Next::Stay),
+            Some(None) if self.shutdown.is_none() => {
+                self.slot = Slot::None;
+                self.settle().await
+            }
+            Some(claimed) => {
+                self.opened = claimed;
+                self.proceed(myself).await
+            }
+        }
+    }
+
+    /// Records the end of a turn and takes the next message in the same batch. `None` if the end was of a turn that is over.
+    async fn end_turn(&mut self, done: TurnDone) -> Result<Option<Option<Claimed>>, WriteError> {
+        if self.running.as_ref().is_none_or(|running| running.turn != done.turn) {
+            return Ok(None);
+        }
+        let Some(running) = self.running.take() else { return Ok(None) };
+        self.behavior = Some(match done.behavior {
+            Some(behavior) => behavior,
+            None => self.new_behavior(),
+        });
+        let reason = running.ended_by.clone().unwrap_or_else(|| match done.result {
+            TurnResult::Ended(Ok(TurnEnd::Completed)) => TurnReason::Completed,
+            TurnResult::Ended(Ok(TurnEnd::MaxTokens)) => TurnReason::MaxTokens,
+            TurnResult::Ended(Err(error)) => TurnReason::Error { code: error.code, message: error.message },
+            TurnResult::Panicked(message) => TurnReason::error("PANIC", message),
+        });
+        self.close_turn(&running, reason).await.map(Some)
+    }
+
+    async fn close_turn(&mut self, running: &Running, reason: TurnReason) -> Result<Option<Claimed>, WriteError> {
+        running.core.end();
+        let log = &self.view.log;
+        if let Some(error) = log.broken() {
+            return Err(error);
+        }
+        let cut = reason != TurnReason::Completed && reason != TurnReason::MaxTokens;
+        let mut bodies = Vec::with_capacity(2);
+        if let Some(step) = log.look(|fold| fold.head().open.as_ref().and_then(|open| open.step)) {
+            bodies.push(Body::StepEnd { turn: running.turn, step, cut: cut.then_some(true) });
+        }
+        bodies.push(Body::TurnEnd { turn: running.turn, reason: reason.clone() });
+        race_point!("before-turn-end");
+        let claimed = if self.shutdown.is_some() {
+            log.settled(log.append(bodies, Vec::new()).done().await)?;
+            None
+        } else {
+            // The slot is given up for whoever waits, unless the next turn can have it at once.
+            self.slot = running.core.take_slot().map_or(Slot::None, Slot::Held);
+            log.append_and_claim(bodies).await?
+        };
+        race_point!("after-turn-end");
+        self.served += 1;
+        self.last = Some((running.turn, reason.clone()));
+        self.services.tell(|| Occurrence::TurnEnded { session: self.view.id().clone(), turn: running.turn, reason });
+        Ok(claimed)
+    }
+
+    fn new_behavior(&self) -> Box<dyn Behavior> {
+        let agent = self.view.log.look(|fold| fold.agent().map(str::to_owned)).unwrap_or_default();
+        match self.services.config.behaviors.get(&agent) {
+            Some(factory) => factory(),
+            None => Box::new(move |_turn: Turn| {
+                let agent = agent.clone();
+                async move { Err(TurnError::new("AGENT_UNKNOWN", format!("no agent is called {agent:?}"))) }
+            }),
+        }
+    }
+
+    fn interrupt(&mut self, myself: &ActorRef<ActivationMessage>, turn: Option<u64>, reason: TurnReason) {
+        let Some(running) = &mut self.running else { return };
+        if turn.is_some_and(|turn| turn != running.turn) || running.ended_by.is_some() {
+            return;
+        }
+        running.ended_by = Some(reason);
+        running.core.cancel();
+        let (myself, turn, grace) = (myself.clone(), running.turn, self.services.config.interrupt_grace);
+        tokio::spawn(async move {
+            tokio::time::sleep(grace).await;
+            drop(myself.send_message(ActivationMessage::Overdue { turn }));
+        });
+    }
+
+    async fn overdue(&mut self, myself: &ActorRef<ActivationMessage>, turn: u64) -> Outcome {
+        if self.running.as_ref().is_none_or(|running| running.turn != turn || running.ended_by.is_none()) {
+            return Ok(Next::Stay);
+        }
+        self.drop_task();
+        // The behaviour is inside of the dropped task.
+        self.turn_done(myself, TurnDone { turn, behavior: None, result: TurnResult::Panicked("dropped".into()) }).await
+    }
+
+    fn drop_task(&mut self) {
+        if let Some(task) = self.running.as_mut().and_then(|running| running.task.take()) {
+            task.abort();
+        }
+    }
+
+    fn drop_turn(&mut self) {
+        self.drop_task();
+        if let Some(running) = self.running.take() {
+            running.core.cancel();
+            running.core.end();
+        }
+    }
+
+    async fn begin_shutdown(&mut self, myself: &ActorRef<ActivationMessage>, reason: EpochEnd) -> Outcome {
+        if self.shutdown.is_none() {
+            self.shutdown = Some(reason);
+        }
+        if self.running.is_some() {
+            self.interrupt(myself, None, TurnReason::Disposed);
+            return Ok(Next::Stay);
+        }
+        self.finish(reason).await
+    }
+
+    /// Ends the epoch without settling. Whatever is pending stays pending.
+    async fn finish(&mut self, reason: EpochEnd) -> Outcome {
+        // A turn that was claimed and not begun was given its `turn/start`; it ends as disposed and is served again.
+        let mut bodies = Vec::new();
+        if let Some(turn) = self.view.log.look(|fold| fold.head().open.as_ref().map(|open| open.turn)) {
+            bodies.push(Body::TurnEnd { turn, reason: TurnReason::Disposed });
+        }
+        bodies.push(Body::ActivationEnd { epoch: self.view.epoch, reason });
+        self.opened = None;
+        self.view.log.close(bodies, false).await?;
+        Ok(Next::Leave(reason))
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    panic.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "the behaviour panicked".to_owned())
+}

@@ -1,0 +1,137 @@
+//! Cold start: from what is on disk to a live session.
+//!
+//! Takes a turn slot first, so that what waits for one costs no memory; then loads, begins the epoch and opens the next turn in one
+//! transaction, and only then makes an actor.
+
+use std::sync::{Arc, OnceLock};
+
+use greenroom_session::{
+    id::SessionId,
+    recover::begin_epoch,
+    store::{Done, Fence, Log, Op, Open, Refused},
+    turns::Claimed,
+};
+use ractor::{ActorRef, Actor};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+
+use super::{Activation, ActivationArgs};
+use crate::{
+    error::{ActivateError, WriteError},
+    live::{Gate, LiveView},
+    log::SessionLog,
+    race::race_point,
+    registry::{Incarnation, RegistryMessage},
+    services::Services,
+};
+
+/// Which session to start, and whether it is wanted without work.
+#[derive(Debug)]
+pub(crate) struct StartRequest {
+    pub(crate) session: SessionId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) keep: bool,
+}
+
+/// Starts a session and tells the Registry how that went, whatever happens.
+pub(crate) async fn start(services: Arc<Services>, registry: ActorRef<RegistryMessage>, request: StartRequest) {
+    let (session, incarnation) = (request.session.clone(), request.incarnation);
+    let mut report = Report { registry: registry.clone(), session: Some((session.clone(), incarnation)) };
+    let slot = if request.keep { services.slots.clone().try_acquire_owned().ok() } else { services.slots.clone().acquire_owned().await.ok() };
+    race_point!("before-load");
+    let deadline = services.config.start_deadline;
+    let result = match tokio::time::timeout(deadline, bring_up(&services, &registry, request, slot)).await {
+        Ok(result) => result,
+        Err(_) => Err(ActivateError::Deadline(session.clone())),
+    };
+    race_point!("before-started");
+    report.session = None;
+    drop(registry.send_message(RegistryMessage::Started { session, incarnation, result }));
+}
+
+/// Reports a start that panicked or was dropped, so that nobody waits for it for ever.
+struct Report {
+    registry: ActorRef<RegistryMessage>,
+    session: Option<(SessionId, Incarnation)>,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        if let Some((session, incarnation)) = self.session.take() {
+            let result = Err(ActivateError::NotResumable { session: session.clone(), reason: "its start was cut off".into(), code: "START_FAILED" });
+            drop(self.registry.send_message(RegistryMessage::Started { session, incarnation, result }));
+        }
+    }
+}
+
+/// How often a start looks again when the log moved between its load and its first write.
+const LOOKS: usize = 4;
+
+async fn bring_up(services: &Arc<Services>, registry: &ActorRef<RegistryMessage>, request: StartRequest, slot: Option<OwnedSemaphorePermit>) -> Result<Option<Arc<LiveView>>, ActivateError> {
+    let StartRequest { session, incarnation, keep } = request;
+    for _ in 0..LOOKS {
+        let id = session.clone();
+        let Log { mut fold, events } = services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| ActivateError::from_load(&session, error))?;
+        drop(events);
+        if !fold.head().has_work() && !keep {
+            return Ok(None);
+        }
+        let factory = agent_of(services, &session, &fold)?;
+        let (epoch, begin) = begin_epoch(&fold, services.now(), services.config.max_attempts);
+        // Without a slot no turn may run; a kept session opens without one and asks for it as any other.
+        let claim = slot.is_some().then(|| services.now());
+        race_point!("before-open");
+        let open = Open { session: session.clone(), epoch, events: begin.clone().into(), claim };
+        let claimed = match services.journal.commit(Op::Open(open)).await {
+            Ok(Done::Opened { claimed }) => claimed,
+            Ok(_) => None,
+            Err(WriteError::Refused(Refused::Moved { .. } | Refused::Fenced { .. })) => continue,
+            Err(WriteError::Refused(Refused::Held(owner))) => return Err(ActivateError::Held { session, owner: owner.to_string() }),
+            Err(error) => return Err(error.into()),
+        };
+        race_point!("after-open");
+        for event in begin.iter().chain(claimed.iter().flat_map(|claimed: &Claimed| &claimed.events)) {
+            fold.apply_event(event).map_err(|error| ActivateError::NotResumable { session: session.clone(), reason: error.to_string(), code: error.code() })?;
+        }
+        // What waits is the store's affair from here on.
+        fold.forget_inbox();
+        return publish(services, registry, fold, epoch, claimed, slot, factory(), incarnation).await.map(Some);
+    }
+    Err(ActivateError::NotResumable { session, reason: "its log kept moving".into(), code: "SEQ_CONFLICT" })
+}
+
+fn agent_of(services: &Services, session: &SessionId, fold: &greenroom_session::fold::Fold) -> Result<crate::behavior::Factory, ActivateError> {
+    if let Some((seq, name)) = fold.unknown() {
+        return Err(ActivateError::NotResumable { session: session.clone(), reason: format!("event {seq} is of the unknown type {name:?}"), code: "EVENT_UNKNOWN" });
+    }
+    let Some(agent) = fold.agent() else {
+        return Err(ActivateError::NotResumable { session: session.clone(), reason: "it has no supported continuation state".into(), code: "NOT_RESUMABLE" });
+    };
+    services.config.behaviors.get(agent).cloned().ok_or_else(|| ActivateError::AgentUnknown { session: session.clone(), agent: agent.to_owned() })
+}
+
+#[expect(clippy::too_many_arguments, reason = "the parts of one live session, put together in one place")]
+async fn publish(
+    services: &Arc<Services>,
+    registry: &ActorRef<RegistryMessage>,
+    fold: greenroom_session::fold::Fold,
+    epoch: u64,
+    opened: Option<Claimed>,
+    slot: Option<OwnedSemaphorePermit>,
+    behavior: Box<dyn crate::behavior::Behavior>,
+    incarnation: Incarnation,
+) -> Result<Arc<LiveView>, ActivateError> {
+    let header = fold.header().clone();
+    let fence = Fence { session: header.id.clone(), epoch };
+    let log = Arc::new(SessionLog::new(fold, fence, services.journal.clone(), services.config.clock.clone()));
+    let cell = Arc::new(OnceLock::new());
+    let failed = |error: String| ActivateError::NotResumable { session: header.id.clone(), reason: error, code: "START_FAILED" };
+    let args = ActivationArgs { services: services.clone(), view: cell.clone(), behavior, opened, slot, incarnation, registry: registry.clone() };
+    // The actor's own reference is part of what is published, and what is published is part of the actor's state: the cell is
+    // filled between making the actor and its first message.
+    let (actor, starting) = ractor::ActorRuntime::spawn_instant(None, Activation, args).map_err(|error| failed(error.to_string()))?;
+    let view = Arc::new(LiveView { header: header.clone(), epoch, log, gate: Gate::new(false), actor: actor.clone(), news: Notify::new() });
+    drop(cell.set(view.clone()));
+    actor.get_cell().link(registry.get_cell());
+    drop(starting);
+    Ok(view)
+}

@@ -1,0 +1,79 @@
+//! The bounds of a running system, and what is injected into it.
+
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+
+use greenroom_session::{
+    clock::{Clock, IdSource, RandomIds, SystemClock},
+    limits::{DEFAULT_INBOX_LIMIT, DEFAULT_MAX_ATTEMPTS, DEFAULT_NOTE_LIMIT},
+};
+
+use crate::behavior::{Behavior, Factory};
+
+/// What a system is made of.
+#[derive(Clone)]
+pub struct Config {
+    /// Behaviours by the name that logs use.
+    pub behaviors: HashMap<String, Factory>,
+    /// Most turns that run at once. A turn that waits for children does not count.
+    pub max_live: usize,
+    /// Most sessions that are loaded at once.
+    pub max_starting: usize,
+    /// Deepest child; a root has depth 0.
+    pub max_depth: u32,
+    /// Most pending `turn` messages of one session.
+    pub inbox_limit: u64,
+    /// Most pending notes of one session.
+    pub note_limit: u64,
+    /// Attempts without durable progress that a message gets.
+    pub max_attempts: u32,
+    /// How long a send within a turn waits for a full inbox before it is `BUSY`.
+    pub send_patience: Duration,
+    /// How long a cold start may take, its wait for a turn slot aside.
+    pub start_deadline: Duration,
+    /// How long an interrupted turn may go on before it is dropped.
+    pub interrupt_grace: Duration,
+    /// How often the store is asked for what other processes did.
+    pub poll_interval: Duration,
+    /// How long a shutdown waits for the turns under way.
+    pub shutdown_grace: Duration,
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where new ids come from.
+    pub ids: Arc<dyn IdSource>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            behaviors: HashMap::new(),
+            max_live: 64,
+            max_starting: 64,
+            max_depth: 8,
+            inbox_limit: DEFAULT_INBOX_LIMIT,
+            note_limit: DEFAULT_NOTE_LIMIT,
+            max_attempts: DEFAULT_MAX_ATTEMPTS,
+            send_patience: Duration::from_secs(30),
+            start_deadline: Duration::from_secs(60),
+            interrupt_grace: Duration::from_secs(2),
+            poll_interval: Duration::from_millis(50),
+            shutdown_grace: Duration::from_secs(10),
+            clock: Arc::new(SystemClock),
+            ids: Arc::new(RandomIds),
+        }
+    }
+}
+
+impl Config {
+    /// Registers a behaviour under the name that logs use; a later one of the same name replaces it.
+    pub fn behavior<B: Behavior>(&mut self, name: impl Into<String>, factory: impl Fn() -> B + Send + Sync + 'static) {
+        self.behaviors.insert(name.into(), Arc::new(move || Box::new(factory()) as Box<dyn Behavior>));
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<_> = self.behaviors.keys().collect();
+        names.sort();
+        f.debug_struct("Config").field("behaviors", &names).field("max_live", &self.max_live).field("max_depth", &self.max_depth).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,314 @@
+//! The Journal: the store's write side.
+//!
+//! **Messages.** `Commit` from everybody who writes, `Committed` from its writer thread, `Tick` from its own timer.
+//! **State.** Operations that wait, and whether a commit is under way. Nothing is acknowledged from here before it is durable.
+//! **Order.** While one commit is under way the next batch forms, so that one sync serves all who wait. Operations of one kind keep
+//! the order in which they were handed over; what holders write goes before what senders deliver, so that a backlog of
+//! deliveries does not slow down the turns that work it off.
+//! **End.** Whatever waits is answered as unknown: the same ids again are safe.
+//!
+//! A store without a disk commits in place, in the caller; then the actor only keeps time.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, mpsc},
+    thread,
+};
+
+use greenroom_session::{
+    id::SessionId,
+    store::{CommitError, Done, HEARTBEAT_MS, Op, Store},
+};
+use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
+use tokio::sync::oneshot;
+
+use crate::error::WriteError;
+
+/// Most operations in one batch.
+const MAX_BATCH: usize = 1024;
+/// Most bytes of text in one batch, past the first operation.
+const MAX_BATCH_BYTES: usize = 1024 * 1024;
+
+/// A result that may still be under way.
+#[derive(Debug)]
+pub struct Pending(PendingState);
+
+#[derive(Debug)]
+enum PendingState {
+    Ready(Box<Result<Done, WriteError>>),
+    Waiting(oneshot::Receiver<Result<Done, WriteError>>),
+}
+
+impl Pending {
+    /// Makes a result that is known.
+    pub fn ready(result: Result<Done, WriteError>) -> Self {
+        Self(PendingState::Ready(Box::new(result)))
+    }
+
+    /// Waits until the operation is durable or has failed.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    ///
+    /// # Cancel safety
+    /// The operation goes on; only its result is lost.
+    pub async fn done(self) -> Result<Done, WriteError> {
+        match self.0 {
+            PendingState::Ready(result) => *result,
+            PendingState::Waiting(receiver) => receiver.await.unwrap_or(Err(WriteError::Ended)),
+        }
+    }
+}
+
+/// Hands operations to the journal.
+#[derive(Debug, Clone)]
+pub struct JournalHandle {
+    store: Arc<dyn Store>,
+    actor: ActorRef<JournalMessage>,
+}
+
+impl JournalHandle {
+    pub(crate) fn new(store: Arc<dyn Store>, actor: ActorRef<JournalMessage>) -> Self {
+        Self { store, actor }
+    }
+
+    /// Hands operations over in this order and returns at once.
+    pub fn submit<const N: usize>(&self, ops: [Op; N]) -> [Pending; N] {
+        if self.store.is_inline() {
+            return match self.store.commit(&ops) {
+                Ok(results) => {
+                    let mut results = results.into_iter();
+                    std::array::from_fn(|_| Pending::ready(results.next().map_or(Err(WriteError::Ended), |result| result.map_err(WriteError::from))))
+                }
+                Err(error) => {
+                    let error = failed(error);
+                    std::array::from_fn(|_| Pending::ready(Err(error.clone())))
+                }
+            };
+        }
+        ops.map(|op| {
+            let (reply, receiver) = oneshot::channel();
+            match self.actor.send_message(JournalMessage::Commit(Box::new(Waiter { op, reply }))) {
+                Ok(()) => Pending(PendingState::Waiting(receiver)),
+                // The message came back: nothing of it was written.
+                Err(MessagingErr::SendErr(_) | MessagingErr::ChannelClosed | MessagingErr::InvalidActorType) => Pending::ready(Err(WriteError::Ended)),
+            }
+        })
+    }
+
+    /// Commits one operation.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    ///
+    /// # Cancel safety
+    /// The operation goes on; only its result is lost.
+    pub async fn commit(&self, op: Op) -> Result<Done, WriteError> {
+        let [pending] = self.submit([op]);
+        pending.done().await
+    }
+}
+
+fn failed(error: CommitError) -> WriteError {
+    match error {
+        CommitError::Indeterminate(_) => WriteError::Indeterminate(Arc::new(error)),
+        _ => WriteError::NotCommitted(Arc::new(error)),
+    }
+}
+
+/// What the journal is told.
+#[derive(Debug)]
+pub enum JournalMessage {
+    /// Write this.
+    Commit(Box<Waiter>),
+    /// The batch that was under way is answered.
+    Committed,
+    /// Renew the lease, ask what other processes did.
+    Tick,
+    /// Other processes accepted messages for these sessions.
+    Foreign(Vec<SessionId>),
+}
+
+/// An operation and who waits for it.
+#[derive(Debug)]
+pub struct Waiter {
+    op: Op,
+    reply: oneshot::Sender<Result<Done, WriteError>>,
+}
+
+impl Waiter {
+    fn is_holders(&self) -> bool {
+        !matches!(self.op, Op::Create(_) | Op::Accept(_))
+    }
+
+    fn bytes(&self) -> usize {
+        let events = |events: &[greenroom_session::event::Event]| events.iter().map(|event| event.body.surface_message().map_or(0, |message| message.content.iter().map(greenroom_session::message::Block::len).sum())).sum();
+        match &self.op {
+            Op::Accept(op) => op.message.content.iter().map(greenroom_session::message::Block::len).sum(),
+            Op::Create(op) => events(&op.events),
+            Op::Append(op) => events(&op.events),
+            Op::Open(_) | Op::Claim(_) | Op::Close(_) => 0,
+        }
+    }
+}
+
+enum Job {
+    Commit(Vec<Waiter>),
+    Poll { heartbeat: bool },
+}
+
+/// Called with what other processes accepted messages for.
+pub(crate) type ForeignHook = Box<dyn Fn(Vec<SessionId>) + Send + Sync>;
+
+pub(crate) struct JournalArgs {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) poll: std::time::Duration,
+    pub(crate) foreign: ForeignHook,
+}
+
+/// The actor.
+#[derive(Debug)]
+pub(crate) struct Journal;
+
+pub(crate) struct JournalState {
+    jobs: Option<mpsc::Sender<Job>>,
+    busy: bool,
+    holders: VecDeque<Waiter>,
+    senders: VecDeque<Waiter>,
+    since_heartbeat: std::time::Duration,
+    poll: std::time::Duration,
+    foreign: ForeignHook,
+}
+
+impl Actor for Journal {
+    type Msg = JournalMessage;
+    type State = JournalState;
+    type Arguments = JournalArgs;
+
+    async fn pre_start(&self, myself: ActorRef<JournalMessage>, args: JournalArgs) -> Result<JournalState, ActorProcessingErr> {
+        let mut jobs = None;
+        if !args.store.is_inline() {
+            let (sender, receiver) = mpsc::channel();
+            let store = args.store.clone();
+            let journal = myself.clone();
+            thread::Builder::new().name("greenroom-journal".into()).spawn(move || write_loop(&*store, &receiver, &journal))?;
+            jobs = Some(sender);
+            drop(ractor::time::send_interval(args.poll, myself.get_cell(), || JournalMessage::Tick));
+        }
+        Ok(JournalState {
+            jobs,
+            busy: false,
+            holders: VecDeque::new(),
+            senders: VecDeque::new(),
+            since_heartbeat: std::time::Duration::from_millis(HEARTBEAT_MS),
+            poll: args.poll,
+            foreign: args.foreign,
+        })
+    }
+
+    async fn handle(&self, _myself: ActorRef<JournalMessage>, message: JournalMessage, state: &mut JournalState) -> Result<(), ActorProcessingErr> {
+        match message {
+            JournalMessage::Commit(waiter) => {
+                if waiter.is_holders() { state.holders.push_back(*waiter) } else { state.senders.push_back(*waiter) }
+            }
+            JournalMessage::Committed => state.busy = false,
+            JournalMessage::Tick => {
+                state.since_heartbeat += state.poll;
+                // A busy writer is asked again at the next tick; its lease outlasts several.
+                if !state.busy {
+                    let heartbeat = state.since_heartbeat.as_millis() >= u128::from(HEARTBEAT_MS);
+                    if heartbeat {
+                        state.since_heartbeat = std::time::Duration::ZERO;
+                    }
+                    state.hand_over(Job::Poll { heartbeat })?;
+                }
+            }
+            JournalMessage::Foreign(sessions) => (state.foreign)(sessions),
+        }
+        if !state.busy {
+            let batch = state.next_batch();
+            if !batch.is_empty() {
+                state.hand_over(Job::Commit(batch))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl JournalState {
+    fn hand_over(&mut self, job: Job) -> Result<(), ActorProcessingErr> {
+        self.busy = true;
+        // The thread is gone only if it panicked; the journal then ends, and everything that writes with it.
+        self.jobs.as_ref().ok_or("no writer thread")?.send(job).map_err(|_| "the writer thread has ended")?;
+        Ok(())
+    }
+
+    fn next_batch(&mut self) -> Vec<Waiter> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        for queue in [&mut self.holders, &mut self.senders] {
+            while batch.len() < MAX_BATCH {
+                let Some(waiter) = queue.front() else { break };
+                bytes += waiter.bytes();
+                if bytes > MAX_BATCH_BYTES && !batch.is_empty() {
+                    return batch;
+                }
+                batch.extend(queue.pop_front());
+            }
+        }
+        batch
+    }
+}
+
+fn write_loop(store: &dyn Store, jobs: &mpsc::Receiver<Job>, journal: &ActorRef<JournalMessage>) {
+    for job in jobs {
+        match job {
+            Job::Commit(waiters) => {
+                let (ops, replies): (Vec<Op>, Vec<_>) = waiters.into_iter().map(|waiter| (waiter.op, waiter.reply)).unzip();
+                match store.commit(&ops) {
+                    Ok(results) => {
+                        for (reply, result) in replies.into_iter().zip(results) {
+                            // A caller that went away has only lost its answer.
+                            drop(reply.send(result.map_err(WriteError::from)));
+                        }
+                    }
+                    Err(error) => {
+                        tracing::error!(code = error.code(), error = %Chain(&error), "commit failed");
+                        let error = failed(error);
+                        for reply in replies {
+                            drop(reply.send(Err(error.clone())));
+                        }
+                    }
+                }
+            }
+            Job::Poll { heartbeat } => {
+                if heartbeat && let Err(error) = store.heartbeat() {
+                    tracing::warn!(error = %Chain(&error), "the lease could not be renewed");
+                }
+                match store.poll() {
+                    Ok(sessions) if sessions.is_empty() => {}
+                    Ok(sessions) => drop(journal.send_message(JournalMessage::Foreign(sessions))),
+                    Err(error) => tracing::warn!(error = %Chain(&error), "the store could not be asked for news"),
+                }
+            }
+        }
+        if journal.send_message(JournalMessage::Committed).is_err() {
+            return;
+        }
+    }
+}
+
+/// Shows an error with everything that caused it.
+struct Chain<'a>(&'a dyn std::error::Error);
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! A live session as others see it: what is published of it, and how it is woken.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+use greenroom_session::{
+    header::Header,
+    id::{Epoch, SessionId},
+};
+use ractor::ActorRef;
+use tokio::sync::Notify;
+
+use crate::{activation::ActivationMessage, log::SessionLog};
+
+/// A live session: its header, its log's fold, and the gate to its Activation.
+#[derive(Debug)]
+pub struct LiveView {
+    pub(crate) header: Arc<Header>,
+    pub(crate) epoch: Epoch,
+    pub(crate) log: Arc<SessionLog>,
+    pub(crate) gate: Gate,
+    pub(crate) actor: ActorRef<ActivationMessage>,
+    /// Told at every wake, so that a turn that waits can look for notes.
+    pub(crate) news: Notify,
+}
+
+impl LiveView {
+    /// Returns the header.
+    pub fn header(&self) -> &Arc<Header> {
+        &self.header
+    }
+
+    /// Returns the session's id.
+    pub fn id(&self) -> &SessionId {
+        &self.header.id
+    }
+
+    /// Returns the epoch.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Tells whether the epoch goes on.
+    pub fn is_open(&self) -> bool {
+        self.gate.is_open()
+    }
+
+    /// Tells the Activation that its inbox has changed. Returns false if the epoch has ended: then the Registry must be told.
+    pub(crate) fn wake(&self) -> bool {
+        match self.gate.knock() {
+            Knock::First => {
+                self.news.notify_waiters();
+                // An actor that ended without closing the gate is reported by its guard, which sees the knock.
+                drop(self.actor.send_message(ActivationMessage::Wake));
+                true
+            }
+            Knock::Again => true,
+            Knock::Closed => false,
+        }
+    }
+}
+
+/// One atomic word between senders and an Activation.
+///
+/// A sender commits its message first and knocks then. The Activation takes the knock down before it looks into the inbox, so a message
+/// that is committed after the look has its knock still up. Settling commits "nothing is pending" in the store and closes the gate
+/// then; a knock that came in between is handed to whoever closes it, who has the session started again. So no message that is
+/// durable is ever left without somebody who will look at it.
+#[derive(Debug)]
+pub struct Gate(AtomicU8);
+
+const QUIET: u8 = 0;
+const KNOCKED: u8 = 1;
+const CLOSED: u8 = 2;
+
+enum Knock {
+    First,
+    Again,
+    Closed,
+}
+
+impl Gate {
+    /// Makes an open gate; `knocked` if there is something to look at.
+    pub(crate) fn new(knocked: bool) -> Self {
+        Self(AtomicU8::new(if knocked { KNOCKED } else { QUIET }))
+    }
+
+    fn knock(&self) -> Knock {
+        match self.0.compare_exchange(QUIET, KNOCKED, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Knock::First,
+            Err(KNOCKED) => Knock::Again,
+            Err(_) => Knock::Closed,
+        }
+    }
+
+    /// Takes the knock down, before the inbox is looked at.
+    pub(crate) fn answer(&self) {
+        // Losing against a close is right: there is nothing to answer then.
+        let _was = self.0.compare_exchange(KNOCKED, QUIET, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Closes the gate for ever and tells whether somebody had knocked; `None` if it was closed before.
+    pub(crate) fn close(&self) -> Option<bool> {
+        match self.0.swap(CLOSED, Ordering::AcqRel) {
+            CLOSED => None,
+            was => Some(was == KNOCKED),
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.load(Ordering::Acquire) != CLOSED
+    }
+}
+
+/// The published live sessions. Written by the Registry alone, read by everybody.
+#[derive(Debug, Clone, Default)]
+pub struct LiveTable(Arc<RwLock<HashMap<SessionId, Arc<LiveView>>>>);
+
+impl LiveTable {
+    /// Returns a live session.
+    pub fn get(&self, id: &SessionId) -> Option<Arc<LiveView>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    /// Returns how many sessions are live.
+    pub fn len(&self) -> usize {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Tells whether no session is live.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn insert(&self, view: Arc<LiveView>) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(view.id().clone(), view);
+    }
+
+    pub(crate) fn remove(&self, id: &SessionId) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<LiveView>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}

@@ -1,0 +1,459 @@
+//! The Registry: which sessions are live.
+//!
+//! **Messages.** `Wake` from senders whose receiver is not live, `Ensure` from root handles, `Started` from its own start tasks, `Settle` and
+//! `Ended` from Activations, `WhenChildless` from turns that wait, `WhenQuiet` and `Drain` from the host.
+//! **State.** One entry per session that is starting, live or closing; nothing of a settled one. The published table of live sessions is
+//! written here alone. Ownership is derived: a child is owned while both it and its header's parent have an entry.
+//! **Order.** Its mailbox is the one order in which sessions start, settle and end. A wake that meets a session on its way out
+//! waits in the entry and starts the next epoch.
+//! **End.** Its Activations are linked to it and end with it; a new generation starts from what is on disk.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, OnceLock, Weak},
+    time::Duration,
+};
+
+use greenroom_session::{
+    event::EpochEnd,
+    id::SessionId,
+};
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::sync::oneshot;
+
+use crate::{
+    activation::{ActivationMessage, StartRequest, start},
+    error::ActivateError,
+    live::LiveView,
+    occurrence::Occurrence,
+    race::race_point,
+    services::Services,
+};
+
+/// Counts starts, so that a late message of one is never taken for another's.
+pub type Incarnation = u64;
+
+/// What the Registry is told.
+#[derive(Debug)]
+pub enum RegistryMessage {
+    /// A session may have work.
+    Wake {
+        /// The session.
+        session: SessionId,
+        /// Its parent, where the sender knows it.
+        parent: Option<SessionId>,
+    },
+    /// Start a session if need be and keep it until [`RegistryMessage::Release`].
+    Ensure {
+        /// The session.
+        session: SessionId,
+        /// Gets the live session.
+        reply: oneshot::Sender<Result<Arc<LiveView>, ActivateError>>,
+    },
+    /// Undoes one [`RegistryMessage::Ensure`].
+    Release {
+        /// The session.
+        session: SessionId,
+    },
+    /// A start has come to its end.
+    Started {
+        /// The session.
+        session: SessionId,
+        /// Which start.
+        incarnation: Incarnation,
+        /// The live session; `None` if there was nothing to do.
+        result: Result<Option<Arc<LiveView>>, ActivateError>,
+    },
+    /// An idle Activation asks whether it may settle.
+    Settle {
+        /// The session.
+        session: SessionId,
+        /// Which start.
+        incarnation: Incarnation,
+        /// Gets the answer.
+        reply: oneshot::Sender<bool>,
+    },
+    /// An Activation that was allowed to settle goes on.
+    Stays {
+        /// The session.
+        session: SessionId,
+        /// Which start.
+        incarnation: Incarnation,
+    },
+    /// An Activation that is kept has nothing to do.
+    Idle {
+        /// The session.
+        session: SessionId,
+        /// Which start.
+        incarnation: Incarnation,
+    },
+    /// An Activation has ended.
+    Ended {
+        /// The session.
+        session: SessionId,
+        /// Which start.
+        incarnation: Incarnation,
+        /// Why.
+        reason: EpochEnd,
+        /// Whether somebody knocked while it ended.
+        knocked: bool,
+    },
+    /// Answer when no live session is owned by this one.
+    WhenChildless {
+        /// The parent.
+        parent: SessionId,
+        /// Gets told.
+        reply: oneshot::Sender<()>,
+    },
+    /// Answer when nothing is live but kept sessions without work.
+    WhenQuiet {
+        /// Gets told.
+        reply: oneshot::Sender<()>,
+    },
+    /// End every Activation, children first, and answer when all have ended.
+    Drain {
+        /// Gets told.
+        reply: oneshot::Sender<()>,
+    },
+}
+
+#[derive(Debug)]
+struct Entry {
+    incarnation: Incarnation,
+    parent: Option<SessionId>,
+    state: State,
+    /// Somebody knocked and nobody has looked since.
+    rewake: bool,
+    /// Handles that keep it.
+    pins: usize,
+    waiting: Vec<oneshot::Sender<Result<Arc<LiveView>, ActivateError>>>,
+    /// It asked to settle and was refused for its children.
+    wants_settle: bool,
+    idle: bool,
+}
+
+#[derive(Debug)]
+enum State {
+    Starting,
+    Live(Arc<LiveView>),
+    Closing(Arc<LiveView>),
+}
+
+/// The actor.
+#[derive(Debug)]
+pub(crate) struct Registry;
+
+#[derive(Debug)]
+pub(crate) struct RegistryState {
+    services: Arc<OnceLock<Weak<Services>>>,
+    entries: HashMap<SessionId, Entry>,
+    owned: HashMap<SessionId, HashSet<SessionId>>,
+    next: Incarnation,
+    childless: HashMap<SessionId, Vec<oneshot::Sender<()>>>,
+    quiet: Vec<oneshot::Sender<()>>,
+    drained: Vec<oneshot::Sender<()>>,
+    pins: HashMap<SessionId, usize>,
+}
+
+/// Pause before a session whose epoch failed is started again.
+const FAILED_PAUSE: Duration = Duration::from_millis(250);
+
+impl Actor for Registry {
+    type Msg = RegistryMessage;
+    type State = RegistryState;
+    type Arguments = Arc<OnceLock<Weak<Services>>>;
+
+    async fn pre_start(&self, _myself: ActorRef<RegistryMessage>, services: Self::Arguments) -> Result<RegistryState, ActorProcessingErr> {
+        Ok(RegistryState {
+            services,
+            entries: HashMap::new(),
+            owned: HashMap::new(),
+            next: 0,
+            childless: HashMap::new(),
+            quiet: Vec::new(),
+            drained: Vec::new(),
+            pins: HashMap::new(),
+        })
+    }
+
+    async fn handle(&self, myself: ActorRef<RegistryMessage>, message: RegistryMessage, state: &mut RegistryState) -> Result<(), ActorProcessingErr> {
+        race_point!("registry-message");
+        let Some(services) = state.services.get().and_then(Weak::upgrade) else { return Ok(()) };
+        match message {
+            RegistryMessage::Wake { session, parent } => state.wake(&myself, &services, session, parent),
+            RegistryMessage::Ensure { session, reply } => state.ensure(&myself, &services, session, reply),
+            RegistryMessage::Release { session } => state.release(&session),
+            RegistryMessage::Started { session, incarnation, result } => state.started(&myself, &services, session, incarnation, result),
+            RegistryMessage::Settle { session, incarnation, reply } => {
+                let granted = state.may_settle(&session, incarnation);
+                if reply.send(granted).is_err() && granted {
+                    state.stays(&session, incarnation);
+                }
+            }
+            RegistryMessage::Stays { session, incarnation } => state.stays(&session, incarnation),
+            RegistryMessage::Idle { session, incarnation } => {
+                if let Some(entry) = state.entry(&session, incarnation) {
+                    entry.idle = true;
+                }
+            }
+            RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
+            RegistryMessage::WhenChildless { parent, reply } => state.childless.entry(parent).or_default().push(reply),
+            RegistryMessage::WhenQuiet { reply } => state.quiet.push(reply),
+            RegistryMessage::Drain { reply } => {
+                state.drained.push(reply);
+                state.drain();
+            }
+        }
+        state.answer_waiters();
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(&self, _myself: ActorRef<RegistryMessage>, event: SupervisionEvent, _state: &mut RegistryState) -> Result<(), ActorProcessingErr> {
+        // Ends are reported by the guard in each Activation's state, which also runs on panic and kill.
+        if let SupervisionEvent::ActorFailed(_, error) = event {
+            tracing::error!(%error, "an activation failed");
+        }
+        Ok(())
+    }
+}
+
+impl RegistryState {
+    fn entry(&mut self, session: &SessionId, incarnation: Incarnation) -> Option<&mut Entry> {
+        self.entries.get_mut(session).filter(|entry| entry.incarnation == incarnation)
+    }
+
+    fn wake(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, parent: Option<SessionId>) {
+        match self.entries.get_mut(&session) {
+            Some(entry) => {
+                entry.idle = false;
+                match &entry.state {
+                    State::Starting => entry.rewake = true,
+                    State::Live(view) | State::Closing(view) => {
+                        if !view.wake() {
+                            entry.rewake = true;
+                        }
+                    }
+                }
+            }
+            None => self.start(myself, services, session, parent, Vec::new()),
+        }
+    }
+
+    fn ensure(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, reply: oneshot::Sender<Result<Arc<LiveView>, ActivateError>>) {
+        *self.pins.entry(session.clone()).or_default() += 1;
+        match self.entries.get_mut(&session) {
+            Some(entry) => {
+                entry.pins += 1;
+                match &entry.state {
+                    State::Live(view) if view.is_open() => drop(reply.send(Ok(view.clone()))),
+                    _ => {
+                        entry.rewake = true;
+                        entry.waiting.push(reply);
+                    }
+                }
+            }
+            None => self.start(myself, services, session, None, vec![reply]),
+        }
+    }
+
+    fn release(&mut self, session: &SessionId) {
+        if let Some(pins) = self.pins.get_mut(session) {
+            *pins -= 1;
+            if *pins == 0 {
+                self.pins.remove(session);
+            }
+        }
+        if let Some(entry) = self.entries.get_mut(session) {
+            entry.pins = entry.pins.saturating_sub(1);
+            if entry.pins == 0
+                && let State::Live(view) = &entry.state
+            {
+                view.wake();
+            }
+        }
+    }
+
+    fn start(
+        &mut self,
+        myself: &ActorRef<RegistryMessage>,
+        services: &Arc<Services>,
+        session: SessionId,
+        parent: Option<SessionId>,
+        waiting: Vec<oneshot::Sender<Result<Arc<LiveView>, ActivateError>>>,
+    ) {
+        if services.is_draining() {
+            for reply in waiting {
+                drop(reply.send(Err(ActivateError::Draining)));
+            }
+            return;
+        }
+        self.next += 1;
+        let incarnation = self.next;
+        let pins = self.pins.get(&session).copied().unwrap_or(0);
+        if let Some(parent) = &parent {
+            self.owned.entry(parent.clone()).or_default().insert(session.clone());
+        }
+        self.entries.insert(session.clone(), Entry { incarnation, parent, state: State::Starting, rewake: false, pins, waiting, wants_settle: false, idle: false });
+        let request = StartRequest { session, incarnation, keep: pins > 0 };
+        tokio::spawn(start(services.clone(), myself.clone(), request));
+    }
+
+    fn started(
+        &mut self,
+        myself: &ActorRef<RegistryMessage>,
+        services: &Arc<Services>,
+        session: SessionId,
+        incarnation: Incarnation,
+        result: Result<Option<Arc<LiveView>>, ActivateError>,
+    ) {
+        let Some(entry) = self.entry(&session, incarnation) else {
+            // Nobody waits for this start any more; what it opened must not stay open.
+            if let Ok(Some(view)) = result {
+                drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
+            }
+            return;
+        };
+        match result {
+            Ok(Some(view)) => {
+                let parent = view.header().parent.clone();
+                if entry.rewake {
+                    entry.rewake = false;
+                    view.wake();
+                }
+                for reply in entry.waiting.drain(..) {
+                    drop(reply.send(Ok(view.clone())));
+                }
+                entry.parent.clone_from(&parent);
+                entry.state = State::Live(view.clone());
+                if let Some(parent) = parent {
+                    self.owned.entry(parent).or_default().insert(session);
+                }
+                services.live.insert(view.clone());
+                // Only now may it act: whatever it says of itself meets an entry that knows it.
+                drop(view.actor.send_message(ActivationMessage::Go));
+                if services.is_draining() {
+                    drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
+                }
+            }
+            Ok(None) => {
+                let again = entry.rewake || entry.pins > 0 || !entry.waiting.is_empty();
+                self.leave(myself, services, &session, again);
+            }
+            Err(error) => {
+                let lost = matches!(error, ActivateError::Held { .. });
+                if !lost {
+                    tracing::warn!(%session, code = error.code(), %error, "a session could not be activated");
+                    services.tell(|| Occurrence::NotActivated { session: session.clone(), code: error.code(), reason: error.to_string() });
+                }
+                for reply in entry.waiting.drain(..) {
+                    drop(reply.send(Err(error.clone())));
+                }
+                entry.pins = 0;
+                self.leave(myself, services, &session, false);
+            }
+        }
+    }
+
+    /// Removes an entry, and starts the session again if somebody waits for it.
+    fn leave(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: &SessionId, again: bool) {
+        let Some(entry) = self.entries.remove(session) else { return };
+        services.live.remove(session);
+        if let Some(parent) = &entry.parent
+            && let Some(children) = self.owned.get_mut(parent)
+        {
+            children.remove(session);
+            if children.is_empty() {
+                self.owned.remove(parent);
+                if let Some(Entry { state: State::Live(view), wants_settle, .. }) = self.entries.get_mut(parent)
+                    && std::mem::take(wants_settle)
+                {
+                    view.wake();
+                }
+            }
+        }
+        if again {
+            self.start(myself, services, session.clone(), entry.parent, entry.waiting);
+        }
+    }
+
+    fn may_settle(&mut self, session: &SessionId, incarnation: Incarnation) -> bool {
+        let owns = self.owned.contains_key(session);
+        let Some(entry) = self.entry(session, incarnation) else { return false };
+        let State::Live(view) = &entry.state else { return false };
+        if entry.pins > 0 {
+            entry.idle = true;
+            return false;
+        }
+        if owns {
+            entry.wants_settle = true;
+            return false;
+        }
+        entry.state = State::Closing(view.clone());
+        true
+    }
+
+    fn stays(&mut self, session: &SessionId, incarnation: Incarnation) {
+        if let Some(entry) = self.entry(session, incarnation)
+            && let State::Closing(view) = &entry.state
+        {
+            entry.state = State::Live(view.clone());
+        }
+    }
+
+    fn ended(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: &SessionId, incarnation: Incarnation, reason: EpochEnd, knocked: bool) {
+        let Some(entry) = self.entry(session, incarnation) else { return };
+        let wanted = entry.rewake || knocked || entry.pins > 0 || !entry.waiting.is_empty();
+        match reason {
+            EpochEnd::Failed => {
+                // What made it fail may still be there: look again, but not at once.
+                let (registry, id, parent) = (myself.clone(), session.clone(), entry.parent.clone());
+                self.leave(myself, services, session, false);
+                tokio::spawn(async move {
+                    tokio::time::sleep(FAILED_PAUSE).await;
+                    drop(registry.send_message(RegistryMessage::Wake { session: id, parent }));
+                });
+            }
+            EpochEnd::Fenced => self.leave(myself, services, session, false),
+            EpochEnd::Settled | EpochEnd::Disposed | EpochEnd::Lost => self.leave(myself, services, session, wanted),
+        }
+        if services.is_draining() {
+            self.drain();
+        }
+    }
+
+    /// Ends every live session that owns no other; the end of one frees its parent.
+    fn drain(&mut self) {
+        for (session, entry) in &self.entries {
+            if let State::Live(view) = &entry.state
+                && !self.owned.contains_key(session)
+            {
+                drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
+            }
+        }
+    }
+
+    fn answer_waiters(&mut self) {
+        if !self.childless.is_empty() {
+            let owned = &self.owned;
+            self.childless.retain(|parent, replies| {
+                let waits = owned.contains_key(parent);
+                if !waits {
+                    for reply in replies.drain(..) {
+                        drop(reply.send(()));
+                    }
+                }
+                waits
+            });
+        }
+        if !self.quiet.is_empty() && self.entries.values().all(|entry| entry.pins > 0 && entry.idle && matches!(entry.state, State::Live(_))) {
+            for reply in self.quiet.drain(..) {
+                drop(reply.send(()));
+            }
+        }
+        if self.entries.is_empty() {
+            for reply in self.drained.drain(..) {
+                drop(reply.send(()));
+            }
+        }
+    }
+}

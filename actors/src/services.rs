@@ -1,0 +1,99 @@
+//! What the actors of one generation share.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use greenroom_session::{
+    id::{MessageId, SessionId},
+    message::Message,
+    store::{Accept, Done, Op, Store},
+};
+use ractor::ActorRef;
+use tokio::sync::{Semaphore, broadcast};
+
+use crate::{
+    catalog::CatalogMessage, config::Config, error::WriteError, journal::JournalHandle, live::LiveTable, occurrence::Occurrence, query::QueryMessage, race::race_point, readers::Readers,
+    registry::RegistryMessage,
+};
+
+/// What the actors of one generation share. A generation ends when one of its actors dies unasked.
+#[derive(Debug)]
+pub struct Services {
+    pub(crate) config: Arc<Config>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) journal: JournalHandle,
+    pub(crate) registry: ActorRef<RegistryMessage>,
+    pub(crate) query: Option<ActorRef<QueryMessage>>,
+    pub(crate) catalog: Option<ActorRef<CatalogMessage>>,
+    pub(crate) readers: Readers,
+    pub(crate) live: LiveTable,
+    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) occurrences: broadcast::Sender<Occurrence>,
+    pub(crate) draining: AtomicBool,
+}
+
+impl Services {
+    /// Returns the time.
+    pub(crate) fn now(&self) -> u64 {
+        self.config.clock.now_ms()
+    }
+
+    /// Makes a message id.
+    pub(crate) fn message_id(&self) -> MessageId {
+        MessageId::from_uuid(self.config.ids.uuid())
+    }
+
+    /// Tells subscribers, if there are any.
+    pub(crate) fn tell(&self, occurrence: impl FnOnce() -> Occurrence) {
+        if self.occurrences.receiver_count() > 0 {
+            drop(self.occurrences.send(occurrence()));
+        }
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Accepts a message: durable on return, and its receiver woken if `wake`.
+    ///
+    /// # Cancel safety
+    /// The acceptance goes on and the receiver is woken all the same.
+    pub(crate) async fn accept(self: &Arc<Self>, session: &SessionId, parent: Option<&SessionId>, message: Arc<Message>) -> Result<Done, WriteError> {
+        let wake = message.wake;
+        let accept = Accept { session: session.clone(), message, inbox_limit: self.config.inbox_limit, note_limit: self.config.note_limit };
+        let [pending] = self.journal.submit([Op::Accept(accept)]);
+        let mut waker = Waker { services: self, session, parent, armed: wake };
+        let done = pending.done().await;
+        race_point!("accepted-before-wake");
+        // A duplicate's first acceptance may have been cut off before its wake; one wake too many costs a look.
+        waker.armed = wake && done.is_ok();
+        drop(waker);
+        done
+    }
+
+    /// Has a session look into its inbox, starting it if need be.
+    pub(crate) fn wake(&self, session: &SessionId, parent: Option<&SessionId>) {
+        if self.live.get(session).is_some_and(|view| view.wake()) {
+            return;
+        }
+        drop(self.registry.send_message(RegistryMessage::Wake { session: session.clone(), parent: parent.cloned() }));
+    }
+}
+
+/// Wakes on drop, so that a sender that is dropped between its commit and the wake leaves nobody asleep.
+struct Waker<'a> {
+    services: &'a Arc<Services>,
+    session: &'a SessionId,
+    parent: Option<&'a SessionId>,
+    armed: bool,
+}
+
+impl Drop for Waker<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.services.wake(self.session, self.parent);
+        }
+    }
+}

@@ -1,1 +1,4 @@
 //! Stub.
+
+#[cfg(feature = "program")]
+pub mod command;

@@ -4,7 +4,7 @@
 //! so does the end of the runtime, through the guard process. It never decides when a run ends.
 
 use std::ffi::OsStr;
-use std::io::{self, PipeWriter, Write as _};
+use std::io::{self, PipeWriter};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -19,14 +19,23 @@ use super::{CommandError, CommandSpec};
 /// What the guard process does. Built-ins of a POSIX shell only, so that it never forks.
 ///
 /// The ignored signals are those a command may send to its whole group (`kill 0` in a trap), which
-/// must not cost it its guard. The first line names the command, because a command that makes
-/// itself the leader of a group of its own, as `timeout` does, is no longer in this one. The second
-/// read ends when the runtime does.
+/// must not cost it its guard. The `read` ends with the lifeline. Then everything that has the lock
+/// file as its standard input goes, with the group it may lead: `timeout`, for one, makes a group
+/// of its own. A round that finds nobody new is the last. Where there is no `/proc` it finds nobody
+/// at all, and only the group goes.
 const SCRIPT: &str = r#"trap '' HUP INT QUIT TERM USR1 USR2 ALRM TSTP TTIN TTOU
-read -r leader
 read -r end
-[ -n "$leader" ] && kill -s KILL -- "-$leader"
-kill -s KILL 0"#;
+seen= more=y
+while [ -n "$more" ]; do
+    more=
+    for entry in /proc/[0-9]*; do
+        [ "$entry/fd/0" -ef /proc/self/fd/1 ] || continue
+        kill -KILL "-${entry#/proc/}"
+        kill -KILL "${entry#/proc/}"
+        case "$seen " in *" $entry "*) ;; *) seen="$seen $entry" more=y ;; esac
+    done
+done
+kill -KILL 0"#;
 
 const SHELL: &str = "/bin/sh";
 
@@ -34,13 +43,17 @@ const SHELL: &str = "/bin/sh";
 /// is left to the runtime's orphan queue rather than holding up the turn.
 const REAP_WAIT: Duration = Duration::from_secs(5);
 
+/// How long the guard may take to clear up before its group is killed without it. It takes
+/// milliseconds, unless the command has stopped it.
+const SWEEP_WAIT: Duration = Duration::from_secs(1);
+
 /// A process group under guard.
 #[derive(Debug)]
 pub(super) struct Guard {
     group: Pid,
     leader: Option<Pid>,
     process: Child,
-    lifeline: PipeWriter,
+    lifeline: Option<PipeWriter>,
     lock: RunLock,
     killed: bool,
 }
@@ -63,7 +76,7 @@ impl Guard {
             group: pid(&process)?,
             leader: None,
             process,
-            lifeline,
+            lifeline: Some(lifeline),
             lock,
             killed: false,
         })
@@ -108,11 +121,7 @@ impl Guard {
         // The group is killed anyway; this reaches a command that left it.
         command.kill_on_drop(true);
         let child = command.spawn().map_err(|error| refused(program, error))?;
-        let started = pid(&child).and_then(|leader| {
-            guard.leader = Some(leader);
-            writeln!(guard.lifeline, "{}", leader.as_raw_pid())
-        });
-        started.map_err(CommandError::io("tell the guard about the command"))?;
+        guard.leader = Some(pid(&child).map_err(CommandError::io("find the command"))?);
         Ok((guard, child))
     }
 
@@ -128,25 +137,36 @@ impl Guard {
         }
     }
 
-    /// Kills the group and whatever the command leads, without waiting for them to go.
-    ///
-    /// By `SIGKILL` at once: a command has to survive that anyway, for a crash of the runtime
-    /// gives it no warning either, and a grace period would only be a second timeout.
+    /// Kills what a command that has ended left in its group, without waiting for it to go.
     pub(super) fn kill(&mut self) {
         if std::mem::replace(&mut self.killed, true) {
             return;
         }
-        // Neither number can have been given to strangers. The guard process is reaped only after
-        // this, and a group that still has members keeps its number from being used again. The
-        // rest fails with "no such process", which is what is wanted.
+        // The number cannot have been given to strangers: the guard process is reaped only after
+        // this unless it was lost, and a group that has members keeps its number.
         kill_process_group(self.group, Signal::KILL).ok();
-        if let Some(leader) = self.leader {
-            kill_process_group(leader, Signal::KILL).ok();
-        }
+        self.kill_led();
     }
 
-    /// Kills the group and waits until the command and the guard are gone and the lock is given
-    /// back.
+    /// Kills a command that still runs, and all that goes with it.
+    ///
+    /// By `SIGKILL` at once: a command has to survive that anyway, for a crash of the runtime
+    /// gives it no warning either, and a grace period would only be a second timeout. It is left to
+    /// the guard, which also finds those that left the group; so every run that is broken off ends
+    /// as it would in a crash.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the rest to the guard.
+    pub(super) async fn sweep(&mut self) {
+        self.let_go();
+        if timeout(SWEEP_WAIT, self.process.wait()).await.is_ok() {
+            self.killed = true;
+        }
+        self.kill();
+    }
+
+    /// Waits until the command and the guard are gone, and gives the lock back.
     ///
     /// # Cancel safety
     ///
@@ -161,11 +181,29 @@ impl Guard {
         .await
         .ok();
     }
+
+    /// Sets the guard off.
+    fn let_go(&mut self) {
+        self.kill_led();
+        // A command may have stopped its whole group.
+        kill_process_group(self.group, Signal::CONT).ok();
+        self.lifeline = None;
+    }
+
+    /// Kills the group that the command leads, should it have made itself one.
+    fn kill_led(&self) {
+        if let Some(leader) = self.leader {
+            // Where there is no such group this fails, as it should.
+            kill_process_group(leader, Signal::KILL).ok();
+        }
+    }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.kill();
+        if !self.killed {
+            self.let_go();
+        }
         self.lock.clear();
     }
 }

@@ -17,7 +17,8 @@
 //!
 //! When the runtime ends in whatever way, also by `SIGKILL`, the kernel closes the lifeline, the
 //! guard reads the end of file and kills the group, itself included. The lifeline is closed on
-//! exec, so that no command can hold it open.
+//! exec, so that no command can hold it open. A run that is cancelled, dropped, or out of its
+//! bounds is ended in the same way.
 //!
 //! The request is written into the *lock file*, and that open file is the command's standard
 //! input. So it can be as large as it likes, a command that never reads it is no error, and the
@@ -32,10 +33,10 @@
 //!
 //! # Limits
 //!
-//! Unix only; tested on Linux. A process that leaves the group by `setsid` or `setpgid` is not
-//! killed with it, except for the command itself and what it started in a group it leads
-//! (`timeout 60 program` works). Such a process keeps the lock for as long as it keeps the
-//! standard input it inherited.
+//! Unix only; tested on Linux. A process that leaves the group by `setsid` or `setpgid` and has
+//! another standard input than the command is not killed with it. The guard finds those that kept
+//! the standard input (a `timeout` within a script, say), but only where there is a `/proc`, and
+//! not after a command that ended by itself: there they are left alone, and keep the lock.
 
 mod answer;
 mod error;

@@ -1,12 +1,13 @@
 //! One run of a command, from its lock to its last byte.
 
-use std::io::{self, PipeReader, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::time::sleep;
@@ -25,7 +26,7 @@ const PIECE_BYTES: usize = 16 * 1024;
 
 /// The most that a pipe can hold back (`/proc/sys/fs/pipe-max-size`, pipe(7)), and so the most
 /// that can still belong to a command which has ended.
-const PIPE_BYTES: u64 = 1024 * 1024;
+const PIPE_BYTES: usize = 1024 * 1024;
 
 /// What a command that ended with status 0 left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,10 +84,14 @@ pub(super) async fn run_waiting(
     let ending = capture
         .watch(&mut guard, &mut child, spec.timeout, &cancel)
         .await;
-    guard.kill();
-    capture.drain();
+    match ending {
+        Ok(Ending::Exited(_)) => guard.kill(),
+        Ok(_) | Err(_) => guard.sweep().await,
+    }
+    let drained = capture.drain();
     guard.end(child).await;
 
+    drained.map_err(CommandError::io("read the answer"))?;
     let full = capture.is_full();
     let (stdout, stderr) = (capture.stdout, capture.tail.into_text());
     let too_large = CommandError::TooLarge {
@@ -113,7 +118,7 @@ pub(super) async fn blocking<T: Send + 'static>(
         if error.is_cancelled() {
             return CommandError::Cancelled;
         }
-        CommandError::io("start the command")(io::Error::other(error))
+        CommandError::io("run the blocking part")(io::Error::other(error))
     })
 }
 
@@ -194,21 +199,20 @@ impl Capture {
     /// A process that escaped the group may keep them open for ever. All that the command itself
     /// wrote is in them by the time it has ended, and one look after another at an empty pipe is
     /// exact where a pause would be a guess.
-    fn drain(&mut self) {
-        let out = self.out.take().map(ChildStdout::into_owned_fd);
-        let err = self.err.take().map(ChildStderr::into_owned_fd);
-        if let Some(Ok(pipe)) = out {
-            drain_pipe(pipe, |piece| {
+    fn drain(&mut self) -> io::Result<()> {
+        if let Some(pipe) = self.out.take() {
+            drain_pipe(&pipe.into_owned_fd()?, |piece| {
                 self.keep(piece);
                 !self.is_full()
-            });
+            })?;
         }
-        if let Some(Ok(pipe)) = err {
-            drain_pipe(pipe, |piece| {
+        if let Some(pipe) = self.err.take() {
+            drain_pipe(&pipe.into_owned_fd()?, |piece| {
                 self.tail.push(piece);
                 true
-            });
+            })?;
         }
+        Ok(())
     }
 
     /// Appends to the answer; one byte beyond the limit is kept as the sign that there was more.
@@ -242,16 +246,18 @@ async fn read_some(
 }
 
 /// Feeds what a pipe holds to `sink` until that wants no more.
-fn drain_pipe(pipe: OwnedFd, mut sink: impl FnMut(&[u8]) -> bool) {
-    if fcntl_setfl(&pipe, OFlags::NONBLOCK).is_err() {
-        return;
-    }
-    let mut pipe = PipeReader::from(pipe).take(PIPE_BYTES);
+fn drain_pipe(pipe: &OwnedFd, mut sink: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
+    fcntl_setfl(pipe, OFlags::NONBLOCK)?;
     let mut piece = vec![0; PIECE_BYTES];
-    // An error is "would block", the usual end here; any other leaves nothing to read either.
-    while let Ok(length @ 1..) = pipe.read(&mut piece) {
-        if !sink(piece.get(..length).unwrap_or_default()) {
-            return;
+    let mut read = 0;
+    while read < PIPE_BYTES {
+        match rustix::io::read(pipe, &mut piece) {
+            Ok(0) | Err(Errno::AGAIN) => break,
+            Ok(length) if sink(piece.get(..length).unwrap_or_default()) => read += length,
+            Ok(_) => break,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
+    Ok(())
 }

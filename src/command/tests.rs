@@ -62,6 +62,12 @@ impl Stage {
         File::open(self.lock()).is_ok_and(|file| file.try_lock().is_ok())
     }
 
+    /// Waits, because a program that another test is just starting holds copies of all
+    /// descriptors until its `exec`.
+    async fn lock_gets_free(&self) {
+        until("the lock is free", || self.lock_is_free()).await;
+    }
+
     /// Waits until a command has written a process id into a file.
     async fn pid(&self, name: &str) -> Pid {
         let mut found = None;
@@ -124,7 +130,7 @@ async fn the_lock_file_is_private_and_empty_after_the_run() {
         let output = stage.run(&spec, request).await.unwrap();
         let counted = String::from_utf8(output.stdout).unwrap();
         assert_eq!(counted.trim(), request.len().to_string());
-        assert!(stage.lock_is_free());
+        stage.lock_gets_free().await;
     }
     let file = stage.lock().metadata().unwrap();
     let folder = stage.path("locks").metadata().unwrap();
@@ -231,7 +237,7 @@ async fn death_by_a_signal_is_a_failure() {
             Err(CommandError::Failed { status, .. }) => assert_eq!(status.signal(), Some(signal)),
             other => panic!("{other:?}"),
         }
-        assert!(stage.lock_is_free());
+        stage.lock_gets_free().await;
     }
 }
 
@@ -259,7 +265,7 @@ async fn a_command_that_ignores_signals_is_stopped_in_time() {
     assert_eq!(message, "the command was still running after 300ms: slow");
     let pid = stage.pid("pid").await;
     assert!(!lives(pid));
-    assert!(stage.lock_is_free());
+    stage.lock_gets_free().await;
 }
 
 #[tokio::test]
@@ -283,7 +289,7 @@ async fn an_escaped_child_holds_up_nothing_either() {
     );
     assert_eq!(stage.stdout(&spec).await, "done\n");
     // It let go of its standard input, and with it of the lock.
-    assert!(stage.lock_is_free());
+    stage.lock_gets_free().await;
     let escaped = stage.pid("pid").await;
     assert!(lives(escaped));
     rustix::process::kill_process(escaped, rustix::process::Signal::KILL).unwrap();
@@ -303,27 +309,46 @@ async fn dropping_the_future_kills_the_group() {
     task.abort();
     dies(pid).await;
     dies(child).await;
-    until("the lock is free", || stage.lock_is_free()).await;
+    stage.lock_gets_free().await;
+}
+
+async fn cancelling(spec: impl FnOnce(&Stage) -> CommandSpec) {
+    let stage = Stage::new();
+    let (spec, lock) = (spec(&stage), stage.lock());
+    let cancel = CancellationToken::new();
+    let (result, pid) = tokio::join!(run(&spec, b"", &lock, cancel.clone()), async {
+        let pid = stage.pid("pid").await;
+        cancel.cancel();
+        pid
+    });
+    failed(result, "CANCELLED");
+    dies(pid).await;
+    stage.lock_gets_free().await;
+    failed(run(&spec, b"", &lock, cancel).await, "CANCELLED");
 }
 
 #[tokio::test]
 async fn cancelling_kills_the_group() {
+    cancelling(|stage| stage.shell("sleep 1000 & echo $! >pid; wait")).await;
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn cancelling_kills_what_left_the_group() {
+    let script = "sleep 1000 & echo $! >pid; wait";
+    cancelling(|stage| stage.spec(&["timeout", "1000", "sh", "-c", script])).await;
+    cancelling(|stage| stage.shell(&format!("timeout 1000 sh -c '{script}'; exit"))).await;
+    cancelling(|stage| stage.shell("setsid sh -c 'echo $$ >pid; exec sleep 1000'; exit")).await;
+}
+
+#[tokio::test]
+async fn a_group_that_stopped_itself_is_killed_in_time() {
     let stage = Stage::new();
-    for argv in [&["sh"][..], &["timeout", "1000", "sh"]] {
-        fs::remove_file(stage.path("pid")).ok();
-        let argv = [argv, &["-c", "echo $$ >pid; sleep 1000; exit"]].concat();
-        let (spec, lock) = (stage.spec(&argv), stage.lock());
-        let cancel = CancellationToken::new();
-        let (result, pid) = tokio::join!(run(&spec, b"", &lock, cancel.clone()), async {
-            let pid = stage.pid("pid").await;
-            cancel.cancel();
-            pid
-        });
-        failed(result, "CANCELLED");
-        dies(pid).await;
-        let again = run(&spec, b"", &lock, cancel).await;
-        failed(again, "CANCELLED");
-    }
+    let mut spec = stage.shell("echo $$ >pid; kill -s STOP 0");
+    spec.timeout = Duration::from_millis(300);
+    failed(stage.run(&spec, b"").await, "COMMAND_TIMEOUT");
+    assert!(!lives(stage.pid("pid").await));
+    stage.lock_gets_free().await;
 }
 
 #[tokio::test]
@@ -360,7 +385,7 @@ async fn a_missing_program_is_named() {
             "{message}"
         );
         assert!(message.ends_with(reason), "{message}");
-        assert!(stage.lock_is_free() || program.is_empty());
+        stage.lock_gets_free().await;
     }
     let nothing = stage.spec(&[]);
     failed(stage.run(&nothing, b"").await, "COMMAND_MISSING");
@@ -456,7 +481,7 @@ async fn killing_the_runtime(regroup: bool) {
     helper.wait().unwrap();
     dies(pid).await;
     dies(child).await;
-    until("the lock is free", || stage.lock_is_free()).await;
+    stage.lock_gets_free().await;
     // What the killed run left in the lock file does not reach the next one.
     assert_eq!(stage.stdout(&stage.spec(&["cat"])).await, "");
 }

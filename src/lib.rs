@@ -1,4 +1,6 @@
 //! Stub.
 
 #[cfg(feature = "program")]
+pub mod command;
+#[cfg(feature = "program")]
 pub mod program;

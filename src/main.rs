@@ -1,1 +1,3 @@
+//! The `greenroom` program.
+
 fn main() {}

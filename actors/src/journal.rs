@@ -142,7 +142,12 @@ impl Waiter {
     }
 
     fn bytes(&self) -> usize {
-        let events = |events: &[greenroom_session::event::Event]| events.iter().map(|event| event.body.surface_message().map_or(0, |message| message.content.iter().map(greenroom_session::message::Block::len).sum())).sum();
+        let events = |events: &[greenroom_session::event::Event]| {
+            events
+                .iter()
+                .map(|event| event.body.surface_message().map_or(0, |message| message.content.iter().map(greenroom_session::message::Block::len).sum()))
+                .sum()
+        };
         match &self.op {
             Op::Accept(op) => op.message.content.iter().map(greenroom_session::message::Block::len).sum(),
             Op::Create(op) => events(&op.events),
@@ -209,7 +214,11 @@ impl Actor for Journal {
     async fn handle(&self, _myself: ActorRef<JournalMessage>, message: JournalMessage, state: &mut JournalState) -> Result<(), ActorProcessingErr> {
         match message {
             JournalMessage::Commit(waiter) => {
-                if waiter.is_holders() { state.holders.push_back(*waiter) } else { state.senders.push_back(*waiter) }
+                if waiter.is_holders() {
+                    state.holders.push_back(*waiter)
+                } else {
+                    state.senders.push_back(*waiter)
+                }
             }
             JournalMessage::Committed => state.busy = false,
             JournalMessage::Tick => {
@@ -219,6 +228,8 @@ impl Actor for Journal {
                     let heartbeat = state.since_heartbeat.as_millis() >= u128::from(HEARTBEAT_MS);
                     if heartbeat {
                         state.since_heartbeat = std::time::Duration::ZERO;
+                        // Whoever died since the last look may have left something to do.
+                        (state.foreign)(Vec::new());
                     }
                     state.hand_over(Job::Poll { heartbeat })?;
                 }

@@ -1,7 +1,7 @@
 //! A live session as others see it: what is published of it, and how it is woken.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU8, Ordering},
@@ -52,9 +52,11 @@ impl LiveView {
 
     /// Tells the Activation that its inbox has changed. Returns false if the epoch has ended: then the Registry must be told.
     pub(crate) fn wake(&self) -> bool {
-        match self.gate.knock() {
+        let knock = self.gate.knock();
+        // Also when the Activation has not heard the knock before: the turn may have looked in between.
+        self.news.notify_one();
+        match knock {
             Knock::First => {
-                self.news.notify_waiters();
                 // An actor that ended without closing the gate is reported by its guard, which sees the knock.
                 drop(self.actor.send_message(ActivationMessage::Wake));
                 true
@@ -119,17 +121,23 @@ impl Gate {
 
 /// The published live sessions. Written by the Registry alone, read by everybody.
 #[derive(Debug, Clone, Default)]
-pub struct LiveTable(Arc<RwLock<HashMap<SessionId, Arc<LiveView>>>>);
+pub struct LiveTable(Arc<RwLock<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    live: HashMap<SessionId, Arc<LiveView>>,
+    starting: HashSet<SessionId>,
+}
 
 impl LiveTable {
     /// Returns a live session.
     pub fn get(&self, id: &SessionId) -> Option<Arc<LiveView>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+        self.0.read().unwrap_or_else(PoisonError::into_inner).live.get(id).cloned()
     }
 
     /// Returns how many sessions are live.
     pub fn len(&self) -> usize {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.0.read().unwrap_or_else(PoisonError::into_inner).live.len()
     }
 
     /// Tells whether no session is live.
@@ -137,15 +145,37 @@ impl LiveTable {
         self.len() == 0
     }
 
+    /// Tells whether a session is live here, or on its way to it.
+    pub fn is_resident(&self, id: &SessionId) -> bool {
+        let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        table.live.contains_key(id) || table.starting.contains(id)
+    }
+
+    pub(crate) fn begin(&self, id: &SessionId) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).starting.insert(id.clone());
+    }
+
     pub(crate) fn insert(&self, view: Arc<LiveView>) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(view.id().clone(), view);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).enter(view);
     }
 
     pub(crate) fn remove(&self, id: &SessionId) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).leave(id);
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<LiveView>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.0.read().unwrap_or_else(PoisonError::into_inner).live.values().cloned().collect()
+    }
+}
+
+impl Table {
+    fn enter(&mut self, view: Arc<LiveView>) {
+        self.starting.remove(view.id());
+        self.live.insert(view.id().clone(), view);
+    }
+
+    fn leave(&mut self, id: &SessionId) {
+        self.starting.remove(id);
+        self.live.remove(id);
     }
 }

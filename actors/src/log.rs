@@ -69,12 +69,14 @@ impl SessionLog {
         }
     }
 
-    /// Appends events that end a turn and opens the next turn in the same batch.
-    pub(crate) async fn append_and_claim(&self, bodies: Vec<Body>) -> Result<Option<Claimed>, WriteError> {
+    /// Appends events, and in the same batch opens the next turn or joins notes.
+    ///
+    /// As with [`SessionLog::claim`], the caller must not append while this is under way.
+    pub(crate) async fn append_and_claim(&self, bodies: Vec<Body>, kind: ClaimKind) -> Result<Option<Claimed>, WriteError> {
         let [appended, claimed] = {
             let mut inner = self.lock();
             let events = inner.place(bodies, &*self.clock)?;
-            let claim = self.claim_op(&inner, ClaimKind::Turn);
+            let claim = self.claim_op(&inner, kind);
             self.journal.submit([Op::Append(Append { fence: self.fence.clone(), events, take: Vec::new() }), claim])
         };
         self.settled(appended.done().await)?;

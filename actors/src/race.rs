@@ -14,10 +14,7 @@ pub(crate) use race_point;
 
 #[cfg(test)]
 pub(crate) mod plan {
-    use std::{
-        cell::RefCell,
-        collections::BTreeMap,
-    };
+    use std::{cell::RefCell, collections::BTreeMap};
 
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;

@@ -27,7 +27,10 @@ impl Readers {
     ///
     /// # Cancel safety
     /// A read that has begun runs to its end; its result is lost.
-    pub async fn read<T: Send + 'static, E: From<StoreError> + Send + 'static>(&self, read: impl FnOnce(&mut dyn Reader) -> Result<T, E> + Send + 'static) -> Result<T, E> {
+    pub async fn read<T: Send + 'static, E: From<StoreError> + Send + 'static>(
+        &self,
+        read: impl FnOnce(&mut dyn Reader) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E> {
         let pool = self.clone();
         if self.store.is_inline() {
             return pool.read_here(read);

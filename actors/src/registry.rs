@@ -14,10 +14,7 @@ use std::{
     time::Duration,
 };
 
-use greenroom_session::{
-    event::EpochEnd,
-    id::SessionId,
-};
+use greenroom_session::{event::EpochEnd, id::SessionId};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::oneshot;
 
@@ -105,10 +102,22 @@ pub enum RegistryMessage {
         /// Gets told.
         reply: oneshot::Sender<()>,
     },
+    /// Answer when this session is neither starting nor live nor closing.
+    WhenGone {
+        /// The session.
+        session: SessionId,
+        /// Gets told.
+        reply: oneshot::Sender<()>,
+    },
     /// Answer when nothing is live but kept sessions without work.
     WhenQuiet {
         /// Gets told.
         reply: oneshot::Sender<()>,
+    },
+    /// Other processes accepted messages for these sessions; empty if it is only time to look.
+    Foreign {
+        /// The sessions.
+        sessions: Vec<SessionId>,
     },
     /// End every Activation, children first, and answer when all have ended.
     Drain {
@@ -150,11 +159,14 @@ pub(crate) struct RegistryState {
     owned: HashMap<SessionId, HashSet<SessionId>>,
     next: Incarnation,
     childless: HashMap<SessionId, Vec<oneshot::Sender<()>>>,
+    gone: HashMap<SessionId, Vec<oneshot::Sender<()>>>,
     quiet: Vec<oneshot::Sender<()>>,
     drained: Vec<oneshot::Sender<()>>,
     pins: HashMap<SessionId, usize>,
 }
 
+/// Sessions that one look picks up; the next look finds the rest.
+const SCAN: usize = 1024;
 /// Pause before a session whose epoch failed is started again.
 const FAILED_PAUSE: Duration = Duration::from_millis(250);
 
@@ -170,6 +182,7 @@ impl Actor for Registry {
             owned: HashMap::new(),
             next: 0,
             childless: HashMap::new(),
+            gone: HashMap::new(),
             quiet: Vec::new(),
             drained: Vec::new(),
             pins: HashMap::new(),
@@ -198,7 +211,9 @@ impl Actor for Registry {
             }
             RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
             RegistryMessage::WhenChildless { parent, reply } => state.childless.entry(parent).or_default().push(reply),
+            RegistryMessage::WhenGone { session, reply } => state.gone.entry(session).or_default().push(reply),
             RegistryMessage::WhenQuiet { reply } => state.quiet.push(reply),
+            RegistryMessage::Foreign { sessions } => state.foreign(&myself, &services, sessions),
             RegistryMessage::Drain { reply } => {
                 state.drained.push(reply);
                 state.drain();
@@ -208,7 +223,12 @@ impl Actor for Registry {
         Ok(())
     }
 
-    async fn handle_supervisor_evt(&self, _myself: ActorRef<RegistryMessage>, event: SupervisionEvent, _state: &mut RegistryState) -> Result<(), ActorProcessingErr> {
+    async fn handle_supervisor_evt(
+        &self,
+        _myself: ActorRef<RegistryMessage>,
+        event: SupervisionEvent,
+        _state: &mut RegistryState,
+    ) -> Result<(), ActorProcessingErr> {
         // Ends are reported by the guard in each Activation's state, which also runs on panic and kill.
         if let SupervisionEvent::ActorFailed(_, error) = event {
             tracing::error!(%error, "an activation failed");
@@ -239,7 +259,13 @@ impl RegistryState {
         }
     }
 
-    fn ensure(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, reply: oneshot::Sender<Result<Arc<LiveView>, ActivateError>>) {
+    fn ensure(
+        &mut self,
+        myself: &ActorRef<RegistryMessage>,
+        services: &Arc<Services>,
+        session: SessionId,
+        reply: oneshot::Sender<Result<Arc<LiveView>, ActivateError>>,
+    ) {
         *self.pins.entry(session.clone()).or_default() += 1;
         match self.entries.get_mut(&session) {
             Some(entry) => {
@@ -293,7 +319,9 @@ impl RegistryState {
         if let Some(parent) = &parent {
             self.owned.entry(parent.clone()).or_default().insert(session.clone());
         }
-        self.entries.insert(session.clone(), Entry { incarnation, parent, state: State::Starting, rewake: false, pins, waiting, wants_settle: false, idle: false });
+        self.entries
+            .insert(session.clone(), Entry { incarnation, parent, state: State::Starting, rewake: false, pins, waiting, wants_settle: false, idle: false });
+        services.live.begin(&session);
         let request = StartRequest { session, incarnation, keep: pins > 0 };
         tokio::spawn(start(services.clone(), myself.clone(), request));
     }
@@ -376,6 +404,42 @@ impl RegistryState {
         }
     }
 
+    /// Wakes what other processes wrote to, and what they left behind, in the trees of the roots that are kept here.
+    fn foreign(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, sessions: Vec<SessionId>) {
+        let mut strangers = Vec::new();
+        for session in sessions {
+            match self.entries.contains_key(&session) {
+                true => self.wake(myself, services, session, None),
+                false => strangers.push(session),
+            }
+        }
+        let roots: Vec<SessionId> = self.pins.keys().cloned().collect();
+        if roots.is_empty() {
+            return;
+        }
+        let (registry, services) = (myself.clone(), services.clone());
+        tokio::spawn(async move {
+            let found = services
+                .readers
+                .read(move |reader| {
+                    let mut found = Vec::new();
+                    for root in &roots {
+                        found.extend(reader.runnable(Some(root), SCAN)?);
+                    }
+                    Ok::<_, greenroom_session::store::StoreError>(found)
+                })
+                .await;
+            match found {
+                Ok(found) => {
+                    for session in found.into_iter().filter(|session| !services.live.is_resident(session)) {
+                        drop(registry.send_message(RegistryMessage::Wake { session, parent: None }));
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "the store could not be asked for sessions with work"),
+            }
+        });
+    }
+
     fn may_settle(&mut self, session: &SessionId, incarnation: Incarnation) -> bool {
         let owns = self.owned.contains_key(session);
         let Some(entry) = self.entry(session, incarnation) else { return false };
@@ -400,7 +464,15 @@ impl RegistryState {
         }
     }
 
-    fn ended(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: &SessionId, incarnation: Incarnation, reason: EpochEnd, knocked: bool) {
+    fn ended(
+        &mut self,
+        myself: &ActorRef<RegistryMessage>,
+        services: &Arc<Services>,
+        session: &SessionId,
+        incarnation: Incarnation,
+        reason: EpochEnd,
+        knocked: bool,
+    ) {
         let Some(entry) = self.entry(session, incarnation) else { return };
         let wanted = entry.rewake || knocked || entry.pins > 0 || !entry.waiting.is_empty();
         match reason {
@@ -433,27 +505,33 @@ impl RegistryState {
     }
 
     fn answer_waiters(&mut self) {
-        if !self.childless.is_empty() {
-            let owned = &self.owned;
-            self.childless.retain(|parent, replies| {
-                let waits = owned.contains_key(parent);
-                if !waits {
-                    for reply in replies.drain(..) {
-                        drop(reply.send(()));
-                    }
-                }
-                waits
-            });
-        }
+        tell(&mut self.childless, |parent| !self.owned.contains_key(parent));
+        tell(&mut self.gone, |session| !self.entries.contains_key(session));
         if !self.quiet.is_empty() && self.entries.values().all(|entry| entry.pins > 0 && entry.idle && matches!(entry.state, State::Live(_))) {
             for reply in self.quiet.drain(..) {
-                drop(reply.send(()));
+                reply.send(()).ok();
             }
         }
         if self.entries.is_empty() {
             for reply in self.drained.drain(..) {
-                drop(reply.send(()));
+                reply.send(()).ok();
             }
         }
     }
+}
+
+/// Answers those whose condition holds.
+fn tell(waiting: &mut HashMap<SessionId, Vec<oneshot::Sender<()>>>, holds: impl Fn(&SessionId) -> bool) {
+    if waiting.is_empty() {
+        return;
+    }
+    waiting.retain(|session, replies| {
+        let holds = holds(session);
+        if holds {
+            for reply in replies.drain(..) {
+                reply.send(()).ok();
+            }
+        }
+        !holds
+    });
 }

@@ -14,8 +14,8 @@ use ractor::ActorRef;
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::{
-    catalog::CatalogMessage, config::Config, error::WriteError, journal::JournalHandle, live::LiveTable, occurrence::Occurrence, query::QueryMessage, race::race_point, readers::Readers,
-    registry::RegistryMessage,
+    catalog::CatalogMessage, config::Config, error::WriteError, journal::JournalHandle, live::LiveTable, occurrence::Occurrence, query::QueryMessage,
+    race::race_point, readers::Readers, registry::RegistryMessage,
 };
 
 /// What the actors of one generation share. A generation ends when one of its actors dies unasked.
@@ -30,6 +30,7 @@ pub struct Services {
     pub(crate) readers: Readers,
     pub(crate) live: LiveTable,
     pub(crate) slots: Arc<Semaphore>,
+    pub(crate) starting: Arc<Semaphore>,
     pub(crate) occurrences: broadcast::Sender<Occurrence>,
     pub(crate) draining: AtomicBool,
 }

@@ -103,17 +103,11 @@ impl Answer {
     /// # Ok::<(), greenroom::command::CommandError>(())
     /// ```
     pub fn parse(stdout: &[u8], mode: AnswerMode) -> Result<Self, CommandError> {
-        let text = std::str::from_utf8(stdout).map_err(|error| CommandError::NotUtf8 {
-            offset: error.valid_up_to(),
-        })?;
+        let text = std::str::from_utf8(stdout).map_err(|error| CommandError::NotUtf8 { offset: error.valid_up_to() })?;
         match mode {
             AnswerMode::Text => {
                 let text = text.trim_end_matches(['\n', '\r']).to_owned();
-                Ok(Self {
-                    say: Some(text.clone()),
-                    report: Some(text),
-                    ..Self::default()
-                })
+                Ok(Self { say: Some(text.clone()), report: Some(text), ..Self::default() })
             }
             AnswerMode::Json => parse_object(text),
         }
@@ -130,17 +124,9 @@ fn parse_object(text: &str) -> Result<Answer, CommandError> {
             let before = text.len() - text.trim_start().len();
             let before = text.get(..before).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
-            let column = before
-                .rsplit('\n')
-                .next()
-                .unwrap_or_default()
-                .chars()
-                .count()
-                + 1;
+            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
             let found = escape(&other.to_string());
-            return Err(bad(format!(
-                "expected a JSON object, found `{found}` at line {line} column {column}"
-            )));
+            return Err(bad(format!("expected a JSON object, found `{found}` at line {line} column {column}")));
         }
     }
     // The message may quote the text.
@@ -189,20 +175,11 @@ mod tests {
                 },
                 delegate("b"),
             ],
-            send: vec![Outgoing {
-                to: "x".to_owned(),
-                message: "hi".to_owned(),
-            }],
+            send: vec![Outgoing { to: "x".to_owned(), message: "hi".to_owned() }],
             end: Some(End::Failed),
         };
-        assert_eq!(
-            Answer::parse(text.as_bytes(), AnswerMode::Json).unwrap(),
-            expected
-        );
-        assert_eq!(
-            Answer::parse(b" {} \n", AnswerMode::Json).unwrap(),
-            Answer::default()
-        );
+        assert_eq!(Answer::parse(text.as_bytes(), AnswerMode::Json).unwrap(), expected);
+        assert_eq!(Answer::parse(b" {} \n", AnswerMode::Json).unwrap(), Answer::default());
     }
 
     #[test]
@@ -219,10 +196,7 @@ mod tests {
         for mode in [AnswerMode::Text, AnswerMode::Json] {
             let error = Answer::parse(b"{\"say\": \"\xff\"}", mode).unwrap_err();
             assert_eq!(error.code(), "COMMAND_OUTPUT");
-            assert!(
-                matches!(error, CommandError::NotUtf8 { offset: 9 }),
-                "{error}"
-            );
+            assert!(matches!(error, CommandError::NotUtf8 { offset: 9 }), "{error}");
         }
     }
 
@@ -231,27 +205,12 @@ mod tests {
         let cases = [
             ("", "expected a JSON object, found nothing"),
             (" \n", "expected a JSON object, found nothing"),
-            (
-                "\n  hello",
-                "expected a JSON object, found `h` at line 2 column 3",
-            ),
-            (
-                "[\"say\"]",
-                "expected a JSON object, found `[` at line 1 column 1",
-            ),
-            (
-                "\u{1b}[0m{}",
-                "expected a JSON object, found `\\u{1b}` at line 1 column 1",
-            ),
-            (
-                "{\"say\": 1}",
-                "invalid type: integer `1`, expected a string at line 1 column 9",
-            ),
+            ("\n  hello", "expected a JSON object, found `h` at line 2 column 3"),
+            ("[\"say\"]", "expected a JSON object, found `[` at line 1 column 1"),
+            ("\u{1b}[0m{}", "expected a JSON object, found `\\u{1b}` at line 1 column 1"),
+            ("{\"say\": 1}", "invalid type: integer `1`, expected a string at line 1 column 9"),
             ("{} {}", "trailing characters at line 1 column 4"),
-            (
-                "{\n\"say\"",
-                "EOF while parsing an object at line 2 column 5",
-            ),
+            ("{\n\"say\"", "EOF while parsing an object at line 2 column 5"),
         ];
         for (text, expected) in cases {
             assert_eq!(reason(text), format!("the answer is not valid: {expected}"));

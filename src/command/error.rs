@@ -84,9 +84,7 @@ impl CommandError {
         match self {
             Self::Missing { .. } => "COMMAND_MISSING",
             Self::TimedOut { .. } | Self::StillRunning { .. } => "COMMAND_TIMEOUT",
-            Self::TooLarge { .. } | Self::NotUtf8 { .. } | Self::BadAnswer { .. } => {
-                "COMMAND_OUTPUT"
-            }
+            Self::TooLarge { .. } | Self::NotUtf8 { .. } | Self::BadAnswer { .. } => "COMMAND_OUTPUT",
             Self::Failed { .. } => "COMMAND_FAILED",
             Self::Cancelled => "CANCELLED",
             Self::Io { .. } => "COMMAND_IO",

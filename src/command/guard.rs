@@ -63,48 +63,25 @@ impl Guard {
     fn start(lock: RunLock) -> io::Result<Self> {
         let (watched, lifeline) = io::pipe()?;
         let mut shell = Command::new(SHELL);
-        shell
-            .args(["-c", SCRIPT])
-            .env_clear()
-            .current_dir("/")
-            .stdin(watched)
-            .stdout(lock.share()?)
-            .stderr(Stdio::null())
-            .process_group(0);
+        shell.args(["-c", SCRIPT]).env_clear().current_dir("/").stdin(watched).stdout(lock.share()?).stderr(Stdio::null()).process_group(0);
         let process = tokio::process::Command::from(shell).spawn()?;
-        Ok(Self {
-            group: pid(&process)?,
-            leader: None,
-            process,
-            lifeline: Some(lifeline),
-            lock,
-            killed: false,
-        })
+        Ok(Self { group: pid(&process)?, leader: None, process, lifeline: Some(lifeline), lock, killed: false })
     }
 
     /// Starts a command with `request` on its standard input, under a guard of its own.
     ///
     /// Blocks for as long as two processes take to start.
-    pub(super) fn launch(
-        spec: &CommandSpec,
-        request: &[u8],
-        mut lock: RunLock,
-    ) -> Result<(Self, Child), CommandError> {
+    pub(super) fn launch(spec: &CommandSpec, request: &[u8], mut lock: RunLock) -> Result<(Self, Child), CommandError> {
         let program = spec.argv.first().map_or("", String::as_str);
         let environment = spec.environment();
         let file = spec.resolve(program, environment.get(OsStr::new("PATH")))?;
         if !spec.dir.is_dir() {
             // Told apart here: the system says "not found" for the folder and the program alike.
-            return Err(CommandError::io(format!(
-                "use the folder {}",
-                spec.dir.display()
-            ))(io::ErrorKind::NotADirectory.into()));
+            return Err(CommandError::io(format!("use the folder {}", spec.dir.display()))(io::ErrorKind::NotADirectory.into()));
         }
-        lock.fill(request)
-            .map_err(CommandError::io("write the request"))?;
+        lock.fill(request).map_err(CommandError::io("write the request"))?;
         let stdin = lock.share().map_err(CommandError::io("share the lock"))?;
-        let mut guard =
-            Self::start(lock).map_err(CommandError::io(format!("start the guard {SHELL}")))?;
+        let mut guard = Self::start(lock).map_err(CommandError::io(format!("start the guard {SHELL}")))?;
 
         let mut command = Command::new(&file);
         command
@@ -209,10 +186,7 @@ impl Drop for Guard {
 }
 
 fn pid(child: &Child) -> io::Result<Pid> {
-    child
-        .id()
-        .and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
-        .ok_or_else(|| io::Error::other("the process has no id"))
+    child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).ok_or_else(|| io::Error::other("the process has no id"))
 }
 
 /// Tells a program that cannot be executed from a system that is out of something.
@@ -220,13 +194,8 @@ fn refused(program: &str, error: io::Error) -> CommandError {
     let reason = match error.kind() {
         io::ErrorKind::NotFound => "the interpreter it asks for does not exist",
         io::ErrorKind::PermissionDenied => "it may not be executed",
-        _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => {
-            "it is neither a binary for this machine nor a script with a `#!` line"
-        }
+        _ if error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error()) => "it is neither a binary for this machine nor a script with a `#!` line",
         _ => return CommandError::io(format!("start `{program}`"))(error),
     };
-    CommandError::Missing {
-        program: program.to_owned(),
-        reason: reason.to_owned(),
-    }
+    CommandError::Missing { program: program.to_owned(), reason: reason.to_owned() }
 }

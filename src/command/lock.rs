@@ -35,11 +35,7 @@ impl RunLock {
     /// # Cancel safety
     ///
     /// Dropping the future gives up the wait and takes nothing.
-    pub(super) async fn acquire(
-        path: &Path,
-        wait: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Self, CommandError> {
+    pub(super) async fn acquire(path: &Path, wait: Duration, cancel: &CancellationToken) -> Result<Self, CommandError> {
         let action = format!("lock {}", path.display());
         let owned = path.to_owned();
         let opened = blocking(move || {
@@ -53,10 +49,7 @@ impl RunLock {
         while !taken {
             let waited = started.elapsed();
             if waited >= wait {
-                return Err(CommandError::StillRunning {
-                    lock: path.to_owned(),
-                    waited: wait,
-                });
+                return Err(CommandError::StillRunning { lock: path.to_owned(), waited: wait });
             }
             tokio::select! {
                 () = cancel.cancelled() => return Err(CommandError::Cancelled),
@@ -90,20 +83,11 @@ impl RunLock {
 
 fn open(path: &Path) -> io::Result<File> {
     if let Some(folder) = path.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
     // Not truncated: an earlier run may be reading it. Opened for writing even though only the
     // runtime writes, because an exclusive lock on NFS needs it: flock(2).
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
 fn try_take(file: &File) -> io::Result<bool> {

@@ -55,12 +55,7 @@ pub struct CommandOutput {
 /// # Cancel safety
 ///
 /// Dropping the future kills the command and its group.
-pub async fn run(
-    spec: &CommandSpec,
-    input: &[u8],
-    lock: &Path,
-    cancel: CancellationToken,
-) -> Result<CommandOutput, CommandError> {
+pub async fn run(spec: &CommandSpec, input: &[u8], lock: &Path, cancel: CancellationToken) -> Result<CommandOutput, CommandError> {
     run_waiting(spec, input, lock, cancel, LOCK_WAIT).await
 }
 
@@ -81,9 +76,7 @@ pub(super) async fn run_waiting(
     let launched = blocking(move || Guard::launch(&owned_spec, &request, lock)).await?;
     let (mut guard, mut child) = launched?;
     let mut capture = Capture::of(&mut child, spec.max_stdout_bytes);
-    let ending = capture
-        .watch(&mut guard, &mut child, spec.timeout, &cancel)
-        .await;
+    let ending = capture.watch(&mut guard, &mut child, spec.timeout, &cancel).await;
     match ending {
         Ok(Ending::Exited(_)) => guard.kill(),
         Ok(_) | Err(_) => guard.sweep().await,
@@ -94,15 +87,10 @@ pub(super) async fn run_waiting(
     drained.map_err(CommandError::io("read the answer"))?;
     let full = capture.is_full();
     let (stdout, stderr) = (capture.stdout, capture.tail.into_text());
-    let too_large = CommandError::TooLarge {
-        limit_bytes: spec.max_stdout_bytes,
-    };
+    let too_large = CommandError::TooLarge { limit_bytes: spec.max_stdout_bytes };
     match ending? {
         Ending::Cancelled => Err(CommandError::Cancelled),
-        Ending::TimedOut => Err(CommandError::TimedOut {
-            timeout: spec.timeout,
-            stderr,
-        }),
+        Ending::TimedOut => Err(CommandError::TimedOut { timeout: spec.timeout, stderr }),
         Ending::Full => Err(too_large),
         Ending::Exited(_) if full => Err(too_large),
         Ending::Exited(status) if !status.success() => Err(CommandError::Failed { status, stderr }),
@@ -111,9 +99,7 @@ pub(super) async fn run_waiting(
 }
 
 /// Runs blocking work on a thread made for it.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, CommandError> {
+pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, CommandError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| {
         if error.is_cancelled() {
             return CommandError::Cancelled;
@@ -141,23 +127,11 @@ struct Capture {
 
 impl Capture {
     fn of(child: &mut Child, limit: usize) -> Self {
-        Self {
-            out: child.stdout.take(),
-            err: child.stderr.take(),
-            stdout: Vec::new(),
-            tail: Tail::default(),
-            limit,
-        }
+        Self { out: child.stdout.take(), err: child.stderr.take(), stdout: Vec::new(), tail: Tail::default(), limit }
     }
 
     /// Reads until the command ends or has to be ended.
-    async fn watch(
-        &mut self,
-        guard: &mut Guard,
-        child: &mut Child,
-        timeout: Duration,
-        cancel: &CancellationToken,
-    ) -> Result<Ending, CommandError> {
+    async fn watch(&mut self, guard: &mut Guard, child: &mut Child, timeout: Duration, cancel: &CancellationToken) -> Result<Ending, CommandError> {
         let deadline = sleep(timeout);
         tokio::pin!(deadline);
         let mut out_piece = vec![0; PIECE_BYTES];
@@ -217,10 +191,7 @@ impl Capture {
 
     /// Appends to the answer; one byte beyond the limit is kept as the sign that there was more.
     fn keep(&mut self, piece: &[u8]) {
-        let room = self
-            .limit
-            .saturating_add(1)
-            .saturating_sub(self.stdout.len());
+        let room = self.limit.saturating_add(1).saturating_sub(self.stdout.len());
         let piece = piece.get(..room).unwrap_or(piece);
         self.stdout.extend_from_slice(piece);
     }
@@ -231,10 +202,7 @@ impl Capture {
 }
 
 /// Reads a piece; never resolves once the stream has ended.
-async fn read_some(
-    stream: &mut Option<impl AsyncRead + Unpin>,
-    piece: &mut [u8],
-) -> io::Result<usize> {
+async fn read_some(stream: &mut Option<impl AsyncRead + Unpin>, piece: &mut [u8]) -> io::Result<usize> {
     let Some(open) = stream else {
         return std::future::pending().await;
     };

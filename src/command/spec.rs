@@ -47,11 +47,7 @@ impl CommandSpec {
     /// let spec = CommandSpec::new(["sh", "report.sh"], "/srv/reports", Duration::from_secs(30));
     /// assert_eq!(spec.max_stdout_bytes, 4 * 1024 * 1024);
     /// ```
-    pub fn new<A: Into<String>>(
-        argv: impl IntoIterator<Item = A>,
-        dir: impl Into<PathBuf>,
-        timeout: Duration,
-    ) -> Self {
+    pub fn new<A: Into<String>>(argv: impl IntoIterator<Item = A>, dir: impl Into<PathBuf>, timeout: Duration) -> Self {
         Self {
             argv: argv.into_iter().map(Into::into).collect(),
             dir: dir.into(),
@@ -64,14 +60,8 @@ impl CommandSpec {
 
     /// Returns the whole environment of the command.
     pub(super) fn environment(&self) -> BTreeMap<OsString, OsString> {
-        let inherited = INHERITED
-            .into_iter()
-            .chain(self.env_pass.iter().map(String::as_str))
-            .filter_map(|name| Some((name.into(), env::var_os(name)?)));
-        let set = self
-            .env
-            .iter()
-            .map(|(name, value)| (name.into(), value.into()));
+        let inherited = INHERITED.into_iter().chain(self.env_pass.iter().map(String::as_str)).filter_map(|name| Some((name.into(), env::var_os(name)?)));
+        let set = self.env.iter().map(|(name, value)| (name.into(), value.into()));
         inherited.chain(set).collect()
     }
 
@@ -79,22 +69,12 @@ impl CommandSpec {
     ///
     /// The search is done here and not left to the system: it has to use the command's own `PATH`
     /// and folder, and its failure has to say which program is missing.
-    pub(super) fn resolve(
-        &self,
-        program: &str,
-        path: Option<&OsString>,
-    ) -> Result<PathBuf, CommandError> {
-        let missing = |reason: String| CommandError::Missing {
-            program: program.to_owned(),
-            reason,
-        };
+    pub(super) fn resolve(&self, program: &str, path: Option<&OsString>) -> Result<PathBuf, CommandError> {
+        let missing = |reason: String| CommandError::Missing { program: program.to_owned(), reason };
         if program.is_empty() {
             return Err(missing("no program is named".to_owned()));
         }
-        let dir = std::path::absolute(&self.dir).map_err(CommandError::io(format!(
-            "use the folder {}",
-            self.dir.display()
-        )))?;
+        let dir = std::path::absolute(&self.dir).map_err(CommandError::io(format!("use the folder {}", self.dir.display())))?;
         if program.contains('/') {
             let file = dir.join(program);
             return match fault(&file) {
@@ -114,9 +94,7 @@ impl CommandSpec {
                 }
             }
         }
-        Err(missing(
-            near_miss.unwrap_or_else(|| "it is not in PATH".to_owned()),
-        ))
+        Err(missing(near_miss.unwrap_or_else(|| "it is not in PATH".to_owned())))
     }
 }
 

@@ -88,10 +88,7 @@ mod tests {
         let pieces: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
         let text = tail_of(&pieces);
         assert_eq!(text.len(), TAIL_BYTES + 3);
-        assert!(
-            text.starts_with("...3976") && text.ends_with("4999"),
-            "{text}"
-        );
+        assert!(text.starts_with("...3976") && text.ends_with("4999"), "{text}");
     }
 
     #[test]
@@ -102,9 +99,6 @@ mod tests {
 
     #[test]
     fn what_a_terminal_would_obey_is_escaped() {
-        assert_eq!(
-            tail_of(&[b"\x1b[2Jgone\r\n\tok \xff", "\u{9b}1m\u{202e}".as_bytes()]),
-            "\\u{1b}[2Jgone\\r\n\tok \u{fffd}\\u{9b}1m\\u{202e}"
-        );
+        assert_eq!(tail_of(&[b"\x1b[2Jgone\r\n\tok \xff", "\u{9b}1m\u{202e}".as_bytes()]), "\\u{1b}[2Jgone\\r\n\tok \u{fffd}\\u{9b}1m\\u{202e}");
     }
 }

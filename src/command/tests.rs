@@ -29,9 +29,7 @@ struct Stage {
 
 impl Stage {
     fn new() -> Arc<Self> {
-        Arc::new(Self {
-            folder: TempDir::new().unwrap(),
-        })
+        Arc::new(Self { folder: TempDir::new().unwrap() })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -115,10 +113,7 @@ async fn a_command_reads_its_request_and_answers() {
     let stage = Stage::new();
     let spec = stage.shell("cat; echo noted >&2");
     let output = stage.run(&spec, b"hello \xff").await.unwrap();
-    let expected = CommandOutput {
-        stdout: b"hello \xff".to_vec(),
-        stderr: "noted\n".to_owned(),
-    };
+    let expected = CommandOutput { stdout: b"hello \xff".to_vec(), stderr: "noted\n".to_owned() };
     assert_eq!(output, expected);
 }
 
@@ -150,19 +145,13 @@ async fn a_command_runs_in_its_folder() {
 async fn a_command_sees_only_the_named_environment() {
     let stage = Stage::new();
     let always = ["PATH", "HOME", "LANG"];
-    let (passed, value) = env::vars()
-        .find(|(name, value)| !always.contains(&name.as_str()) && !value.contains('\n'))
-        .unwrap();
+    let (passed, value) = env::vars().find(|(name, value)| !always.contains(&name.as_str()) && !value.contains('\n')).unwrap();
     let mut spec = stage.spec(&["env"]);
     spec.env_pass = vec![passed.clone(), "GREENROOM_NOT_SET".to_owned()];
     spec.env.insert("HOME".to_owned(), "/nowhere".to_owned());
     spec.env.insert("SET".to_owned(), "a b=c".to_owned());
 
-    let mut expected = BTreeSet::from([
-        format!("{passed}={value}"),
-        "HOME=/nowhere".to_owned(),
-        "SET=a b=c".to_owned(),
-    ]);
+    let mut expected = BTreeSet::from([format!("{passed}={value}"), "HOME=/nowhere".to_owned(), "SET=a b=c".to_owned()]);
     for name in ["PATH", "LANG"] {
         expected.extend(env::var(name).map(|value| format!("{name}={value}")));
     }
@@ -188,10 +177,7 @@ async fn a_large_request_is_read_or_ignored() {
     let request = vec![b'x'; 16 * 1024 * 1024];
     let output = stage.run(&stage.spec(&["true"]), &request).await.unwrap();
     assert_eq!(output.stdout, b"");
-    let output = stage
-        .run(&stage.spec(&["wc", "-c"]), &request)
-        .await
-        .unwrap();
+    let output = stage.run(&stage.spec(&["wc", "-c"]), &request).await.unwrap();
     assert_eq!(output.stdout.trim_ascii(), b"16777216");
 }
 
@@ -258,8 +244,7 @@ async fn a_command_that_signals_its_group_keeps_its_guard() {
 #[tokio::test]
 async fn a_command_that_ignores_signals_is_stopped_in_time() {
     let stage = Stage::new();
-    let mut spec =
-        stage.shell("trap '' TERM INT HUP; echo $$ >pid; echo slow >&2; sleep 1000 & wait");
+    let mut spec = stage.shell("trap '' TERM INT HUP; echo $$ >pid; echo slow >&2; sleep 1000 & wait");
     spec.timeout = Duration::from_millis(300);
     let message = failed(stage.run(&spec, b"").await, "COMMAND_TIMEOUT");
     assert_eq!(message, "the command was still running after 300ms: slow");
@@ -355,10 +340,7 @@ async fn a_group_that_stopped_itself_is_killed_in_time() {
 async fn a_missing_program_is_named() {
     let stage = Stage::new();
     fs::write(stage.path("plain"), "text").unwrap();
-    for (name, text) in [
-        ("alien", "no binary"),
-        ("orphan", "#!/no/such/interpreter\n"),
-    ] {
+    for (name, text) in [("alien", "no binary"), ("orphan", "#!/no/such/interpreter\n")] {
         fs::write(stage.path(name), text).unwrap();
         let mode = fs::Permissions::from_mode(0o755);
         fs::set_permissions(stage.path(name), mode).unwrap();
@@ -369,21 +351,12 @@ async fn a_missing_program_is_named() {
         ("./", "is not a file"),
         ("./plain", "is not executable"),
         ("./orphan", "the interpreter it asks for does not exist"),
-        (
-            "./alien",
-            "it is neither a binary for this machine nor a script with a `#!` line",
-        ),
+        ("./alien", "it is neither a binary for this machine nor a script with a `#!` line"),
         ("", "no program is named"),
     ];
     for (program, reason) in cases {
-        let message = failed(
-            stage.run(&stage.spec(&[program]), b"").await,
-            "COMMAND_MISSING",
-        );
-        assert!(
-            message.starts_with(&format!("cannot run `{program}`: ")),
-            "{message}"
-        );
+        let message = failed(stage.run(&stage.spec(&[program]), b"").await, "COMMAND_MISSING");
+        assert!(message.starts_with(&format!("cannot run `{program}`: ")), "{message}");
         assert!(message.ends_with(reason), "{message}");
         stage.lock_gets_free().await;
     }
@@ -400,13 +373,9 @@ async fn a_program_is_found_through_the_path_it_gets() {
     fs::create_dir(stage.path("bin")).unwrap();
     std::os::unix::fs::symlink("/bin/echo", stage.path("bin/say")).unwrap();
     let mut spec = stage.spec(&["say", "hello"]);
-    spec.env
-        .insert("PATH".to_owned(), "/no/such/folder:bin".to_owned());
+    spec.env.insert("PATH".to_owned(), "/no/such/folder:bin".to_owned());
     assert_eq!(stage.stdout(&spec).await, "hello\n");
-    assert_eq!(
-        stage.stdout(&stage.spec(&["bin/say", "again"])).await,
-        "again\n"
-    );
+    assert_eq!(stage.stdout(&stage.spec(&["bin/say", "again"])).await, "again\n");
 }
 
 #[tokio::test]
@@ -419,10 +388,7 @@ async fn a_run_waits_for_the_one_before() {
     let within = |wait| run_waiting(&spec, b"", &lock, CancellationToken::new(), wait);
 
     let message = failed(within(Duration::from_millis(20)).await, "COMMAND_TIMEOUT");
-    assert!(
-        message.starts_with("an earlier run still holds"),
-        "{message}"
-    );
+    assert!(message.starts_with("an earlier run still holds"), "{message}");
 
     let mut waiting = Box::pin(within(BOUND));
     tokio::select! {
@@ -456,8 +422,7 @@ async fn victim() {
     let script = "sleep 1000 & echo $! >child; echo $$ >pid; wait";
     let mut spec = CommandSpec::new(["sh", "-c", script], &folder, BOUND * 10);
     if env::var_os("GREENROOM_TEST_REGROUP").is_some() {
-        spec.argv
-            .splice(..0, ["timeout".to_owned(), "1000".to_owned()]);
+        spec.argv.splice(..0, ["timeout".to_owned(), "1000".to_owned()]);
     }
     let lock = PathBuf::from(folder).join("locks/one");
     let result = run(&spec, b"", &lock, CancellationToken::new()).await;
@@ -467,10 +432,7 @@ async fn victim() {
 async fn killing_the_runtime(regroup: bool) {
     let stage = Stage::new();
     let mut helper = Command::new(env::current_exe().unwrap());
-    helper
-        .args(["--exact", "command::tests::victim"])
-        .env(VICTIM, stage.folder.path())
-        .stdout(Stdio::null());
+    helper.args(["--exact", "command::tests::victim"]).env(VICTIM, stage.folder.path()).stdout(Stdio::null());
     if regroup {
         helper.env("GREENROOM_TEST_REGROUP", "1");
     }
@@ -504,7 +466,5 @@ async fn the_future_can_move_between_threads() {
     }
     let stage = Stage::new();
     let (spec, lock) = (stage.spec(&["true"]), stage.lock());
-    movable(run(&spec, b"", &lock, CancellationToken::new()))
-        .await
-        .unwrap();
+    movable(run(&spec, b"", &lock, CancellationToken::new())).await.unwrap();
 }

@@ -82,12 +82,7 @@ pub enum Tool {
 
 impl Tool {
     /// Every tool, in the order of the contract.
-    pub const ALL: [Self; 4] = [
-        Self::Subagent,
-        Self::SendMessage,
-        Self::ListAgents,
-        Self::Report,
-    ];
+    pub const ALL: [Self; 4] = [Self::Subagent, Self::SendMessage, Self::ListAgents, Self::Report];
 
     /// Returns the name by which programs and models know the tool.
     pub fn name(self) -> &'static str {

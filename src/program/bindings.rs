@@ -57,17 +57,10 @@ impl Program {
     /// Gives every variable its value: the last `--set` of its name, else the program's. A path
     /// that is set is relative to `cwd`, which must be absolute.
     pub fn bind(&self, sets: &[(String, String)], cwd: &Path) -> Result<Bindings, BindError> {
-        let mut vars: BTreeMap<&str, Cow<'_, Var>> = self
-            .vars
-            .iter()
-            .map(|(name, var)| (name.as_str(), Cow::Borrowed(var)))
-            .collect();
+        let mut vars: BTreeMap<&str, Cow<'_, Var>> = self.vars.iter().map(|(name, var)| (name.as_str(), Cow::Borrowed(var))).collect();
         for (name, value) in sets {
             let Some(var) = vars.get_mut(name.as_str()) else {
-                return Err(BindError::UnknownName {
-                    name: name.clone(),
-                    known: self.vars.keys().cloned().collect(),
-                });
+                return Err(BindError::UnknownName { name: name.clone(), known: self.vars.keys().cloned().collect() });
             };
             let set = match var.as_ref() {
                 Var::Text(_) => Var::Text(value.clone()),
@@ -84,10 +77,7 @@ impl Program {
                 Var::Text(text) => text.clone(),
                 Var::Path(path) => {
                     let Some(text) = path.to_str() else {
-                        return Err(BindError::NotUtf8 {
-                            name: name.to_owned(),
-                            path: path.clone(),
-                        });
+                        return Err(BindError::NotUtf8 { name: name.to_owned(), path: path.clone() });
                     };
                     bindings.paths.insert(name.to_owned());
                     text.to_owned()
@@ -109,11 +99,7 @@ impl Bindings {
     /// `*`, `?`, brackets and braces are escaped; a text may be a glob of its own.
     pub fn glob_value(&self, name: &str) -> Option<Cow<'_, str>> {
         let value = self.get(name)?;
-        Some(if self.paths.contains(name) {
-            Cow::Owned(escape_glob(value))
-        } else {
-            Cow::Borrowed(value)
-        })
+        Some(if self.paths.contains(name) { Cow::Owned(escape_glob(value)) } else { Cow::Borrowed(value) })
     }
 }
 
@@ -155,10 +141,7 @@ mod tests {
     }
 
     fn bind(sets: &[(&str, &str)]) -> Result<Bindings, BindError> {
-        let sets: Vec<_> = sets
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
+        let sets: Vec<_> = sets.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         program().bind(&sets, Path::new("/cwd/deep"))
     }
 
@@ -178,19 +161,13 @@ mod tests {
         let bindings = bindings.expect("bound");
         assert_eq!(bindings.get("city"), Some("Brest"));
         assert_eq!(bindings.get("dir"), Some("/cwd/y"));
-        assert_eq!(
-            bind(&[("dir", "/abs")]).expect("bound").get("dir"),
-            Some("/abs")
-        );
+        assert_eq!(bind(&[("dir", "/abs")]).expect("bound").get("dir"), Some("/abs"));
     }
 
     #[test]
     fn an_unknown_name_is_told_the_known_ones() {
         let error = bind(&[("town", "x")]).expect_err("unknown");
-        assert_eq!(
-            error.to_string(),
-            "unknown variable `town`; the program's variables are `city`, `dir`, `n`, `on`"
-        );
+        assert_eq!(error.to_string(), "unknown variable `town`; the program's variables are `city`, `dir`, `n`, `on`");
         assert_eq!(error.code(), "PROGRAM_INVALID");
         let error = bind(&[("dir", "")]).expect_err("empty");
         assert_eq!(error, BindError::EmptyPath { name: "dir".into() });

@@ -26,9 +26,7 @@ pub enum DurationError {
 /// Reads a whole or decimal number followed by its unit: `ms`, `s`, `m` (minutes) or `h`.
 /// What is finer than a nanosecond is cut off.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
-    let unit_at = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let (whole, fraction) = match number.split_once('.') {
         Some((whole, fraction)) if !fraction.is_empty() => (whole, fraction),
@@ -45,11 +43,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
         "h" => 3_600_000_000_000,
         _ => return Err(DurationError::Unit),
     };
-    let whole = whole
-        .parse::<u64>()
-        .ok()
-        .and_then(|whole| whole.checked_mul(unit_nanos))
-        .ok_or(DurationError::TooLong)?;
+    let whole = whole.parse::<u64>().ok().and_then(|whole| whole.checked_mul(unit_nanos)).ok_or(DurationError::TooLong)?;
     let nanos = whole.saturating_add(fraction_nanos(fraction, unit_nanos));
     let duration = Duration::from_nanos(nanos);
     if duration > LONGEST {

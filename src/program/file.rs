@@ -56,10 +56,7 @@ impl Program {
     /// Reads and checks a program file. It blocks on the file system, and asks for the current
     /// folder only to make a relative path absolute.
     pub fn load(path: &Path) -> Result<Self, ProgramErrors> {
-        let unreadable = |source| ProgramErrors::Unreadable {
-            path: path.to_owned(),
-            source,
-        };
+        let unreadable = |source| ProgramErrors::Unreadable { path: path.to_owned(), source };
         let bytes = fs::read(path).map_err(unreadable)?;
         let absolute = path::absolute(path).map_err(unreadable)?;
         let base_dir = absolute.parent().unwrap_or(&absolute);

@@ -93,13 +93,8 @@ impl FilesError {
     /// Returns the stable code for adapters and the command line.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NoPattern { .. } | Self::ParentFolder { .. } | Self::BadGlob { .. } => {
-                "PROGRAM_INVALID"
-            }
-            Self::NoFolder { .. }
-            | Self::NotAFolder { .. }
-            | Self::SymbolicLink { .. }
-            | Self::Unreadable { .. } => "FILES_UNREADABLE",
+            Self::NoPattern { .. } | Self::ParentFolder { .. } | Self::BadGlob { .. } => "PROGRAM_INVALID",
+            Self::NoFolder { .. } | Self::NotAFolder { .. } | Self::SymbolicLink { .. } | Self::Unreadable { .. } => "FILES_UNREADABLE",
         }
     }
 }
@@ -122,46 +117,24 @@ impl FileSet {
     /// Takes a glob apart without looking at the file system. `*` and `?` never match a slash,
     /// `**` matches any number of folders, `\` takes away a special meaning.
     pub fn new(base: &Path, glob: &str) -> Result<Self, FilesError> {
-        let parts: Vec<&str> = glob
-            .split('/')
-            .filter(|part| !part.is_empty() && *part != ".")
-            .collect();
+        let parts: Vec<&str> = glob.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         if parts.contains(&"..") {
-            return Err(FilesError::ParentFolder {
-                glob: glob.to_owned(),
-            });
+            return Err(FilesError::ParentFolder { glob: glob.to_owned() });
         }
         let Some((last, folders)) = parts.split_last() else {
-            return Err(FilesError::NoPattern {
-                glob: glob.to_owned(),
-            });
+            return Err(FilesError::NoPattern { glob: glob.to_owned() });
         };
-        let literal: Vec<String> = folders
-            .iter()
-            .map_while(|folder| literal_name(folder))
-            .collect();
-        let pattern_parts: Vec<&str> = folders
-            .iter()
-            .skip(literal.len())
-            .chain([last])
-            .copied()
-            .collect();
+        let literal: Vec<String> = folders.iter().map_while(|folder| literal_name(folder)).collect();
+        let pattern_parts: Vec<&str> = folders.iter().skip(literal.len()).chain([last]).copied().collect();
         let pattern = pattern_parts.join("/");
         let matcher = GlobBuilder::new(&pattern)
             .literal_separator(true)
             .backslash_escape(true)
             .build()
-            .map_err(|error| FilesError::BadGlob {
-                glob: glob.to_owned(),
-                reason: error.kind().to_string(),
-            })?
+            .map_err(|error| FilesError::BadGlob { glob: glob.to_owned(), reason: error.kind().to_string() })?
             .compile_matcher();
         let absolute = glob.starts_with('/');
-        let mut root = if absolute {
-            PathBuf::from("/")
-        } else {
-            base.to_owned()
-        };
+        let mut root = if absolute { PathBuf::from("/") } else { base.to_owned() };
         root.extend(&literal);
         let mut prefix = literal.iter().fold(String::new(), |mut prefix, folder| {
             prefix.push_str(folder);
@@ -181,17 +154,9 @@ impl FileSet {
     }
 
     /// Adds what matches to `found`, and names that are not UTF-8 to `not_utf8`.
-    fn walk(
-        &self,
-        base: &Path,
-        found: &mut BTreeSet<String>,
-        not_utf8: &mut BTreeSet<PathBuf>,
-    ) -> Result<(), FilesError> {
+    fn walk(&self, base: &Path, found: &mut BTreeSet<String>, not_utf8: &mut BTreeSet<PathBuf>) -> Result<(), FilesError> {
         self.check_root(base)?;
-        let in_repository = self
-            .root
-            .ancestors()
-            .any(|folder| folder.join(".git").exists());
+        let in_repository = self.root.ancestors().any(|folder| folder.join(".git").exists());
         let walk = WalkBuilder::new(&self.root)
             .standard_filters(false)
             .hidden(true)
@@ -225,10 +190,7 @@ impl FileSet {
     }
 
     fn check_root(&self, base: &Path) -> Result<(), FilesError> {
-        let no_folder = |path: &Path, source| FilesError::NoFolder {
-            path: path.to_owned(),
-            source,
-        };
+        let no_folder = |path: &Path, source| FilesError::NoFolder { path: path.to_owned(), source };
         let mut path = base.to_owned();
         for folder in &self.below_base {
             path.push(folder);
@@ -239,21 +201,14 @@ impl FileSet {
         }
         let found = fs::metadata(&self.root).map_err(|source| no_folder(&self.root, source))?;
         if !found.is_dir() {
-            return Err(FilesError::NotAFolder {
-                path: self.root.clone(),
-            });
+            return Err(FilesError::NotAFolder { path: self.root.clone() });
         }
         Ok(())
     }
 
     fn unreadable(&self, error: ignore::Error) -> FilesError {
         let text = error.to_string();
-        FilesError::Unreadable {
-            path: self.root.clone(),
-            source: error
-                .into_io_error()
-                .unwrap_or_else(|| io::Error::other(text)),
-        }
+        FilesError::Unreadable { path: self.root.clone(), source: error.into_io_error().unwrap_or_else(|| io::Error::other(text)) }
     }
 }
 
@@ -266,10 +221,7 @@ pub fn list_files(base: &Path, globs: &[String]) -> Result<Listing, FilesError> 
     for glob in globs {
         FileSet::new(base, glob)?.walk(base, &mut found, &mut not_utf8)?;
     }
-    Ok(Listing {
-        files: found.into_iter().collect(),
-        not_utf8: not_utf8.len(),
-    })
+    Ok(Listing { files: found.into_iter().collect(), not_utf8: not_utf8.len() })
 }
 
 /// Escapes a text so that it stands for itself inside a glob.
@@ -342,15 +294,8 @@ mod tests {
     #[test]
     fn files_come_in_byte_order_each_once() {
         let dir = tree(&["b.txt", "a/z.txt", "a.txt", "Z.txt", "é.txt", "a/b/c.md"]);
-        assert_eq!(
-            list(&dir, &["**/*.txt", "*.txt", "**/*"]),
-            ["Z.txt", "a.txt", "a/b/c.md", "a/z.txt", "b.txt", "é.txt"]
-        );
-        assert_eq!(
-            list(&dir, &["*"]),
-            ["Z.txt", "a.txt", "b.txt", "é.txt"],
-            "a star stays in its folder"
-        );
+        assert_eq!(list(&dir, &["**/*.txt", "*.txt", "**/*"]), ["Z.txt", "a.txt", "a/b/c.md", "a/z.txt", "b.txt", "é.txt"]);
+        assert_eq!(list(&dir, &["*"]), ["Z.txt", "a.txt", "b.txt", "é.txt"], "a star stays in its folder");
         assert_eq!(list(&dir, &["./a//*.{txt,md}"]), ["a/z.txt"]);
         assert_eq!(list(&dir, &["a/{z.txt,b/c.md}"]), ["a/b/c.md", "a/z.txt"]);
         assert_eq!(list(&dir, &["a/z.txt"]), ["a/z.txt"]);
@@ -384,15 +329,7 @@ mod tests {
 
     #[test]
     fn hidden_and_ignored_files_are_skipped_outside_a_repository_too() {
-        let dir = tree(&[
-            ".hidden.txt",
-            ".git-like/a.txt",
-            "out/a.txt",
-            "sub/keep.txt",
-            "sub/skip.txt",
-            "sub/deep/skip.txt",
-            "x.log",
-        ]);
+        let dir = tree(&[".hidden.txt", ".git-like/a.txt", "out/a.txt", "sub/keep.txt", "sub/skip.txt", "sub/deep/skip.txt", "x.log"]);
         fs::write(dir.path().join(".gitignore"), "/out\n*.log\n").expect("a file");
         fs::write(dir.path().join("sub/.gitignore"), "skip.txt\n").expect("a file");
         assert_eq!(list(&dir, &["**/*"]), ["sub/keep.txt"]);
@@ -444,22 +381,13 @@ mod tests {
             FilesError::NotAFolder { path } if path == dir.path().join("a.txt")
         ));
         for glob in ["", "/", "./"] {
-            assert!(matches!(
-                refusal(dir.path(), glob),
-                FilesError::NoPattern { .. }
-            ));
+            assert!(matches!(refusal(dir.path(), glob), FilesError::NoPattern { .. }));
         }
         for glob in ["../*", "a/../*", "*/.."] {
-            assert!(matches!(
-                refusal(dir.path(), glob),
-                FilesError::ParentFolder { .. }
-            ));
+            assert!(matches!(refusal(dir.path(), glob), FilesError::ParentFolder { .. }));
         }
         for glob in ["[", "{a", "a}", "x\\"] {
-            assert!(
-                matches!(refusal(dir.path(), glob), FilesError::BadGlob { .. }),
-                "{glob}"
-            );
+            assert!(matches!(refusal(dir.path(), glob), FilesError::BadGlob { .. }), "{glob}");
         }
     }
 }

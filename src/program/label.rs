@@ -31,9 +31,7 @@ mod tests {
     #[test]
     fn a_label_holds_no_character_that_breaks_or_reorders_a_line() {
         assert_eq!(first_forbidden("élan — 東京 \u{200d}"), None);
-        for c in [
-            '\n', '\u{1b}', '\u{7f}', '\u{85}', '\u{2028}', '\u{202e}', '\u{2066}',
-        ] {
+        for c in ['\n', '\u{1b}', '\u{7f}', '\u{85}', '\u{2028}', '\u{202e}', '\u{2066}'] {
             assert_eq!(first_forbidden(&format!("é{c}x")), Some((2, c)));
         }
     }

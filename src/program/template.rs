@@ -62,10 +62,7 @@ impl Template {
                 }
                 let start = source.len() - rest.len();
                 let taken = name.len() + 2;
-                segments.push(Segment::Name {
-                    name: name.to_owned(),
-                    span: start..start + taken,
-                });
+                segments.push(Segment::Name { name: name.to_owned(), span: start..start + taken });
                 taken
             } else if first == '{' {
                 open.push(Brace::Single);
@@ -91,10 +88,7 @@ impl Template {
         if !text.is_empty() {
             segments.push(Segment::Text(text));
         }
-        Self {
-            source: source.to_owned(),
-            segments,
-        }
+        Self { source: source.to_owned(), segments }
     }
 
     /// Returns the text as it was written, after TOML's own escapes.
@@ -145,8 +139,7 @@ fn leading_name(text: &str) -> Option<&str> {
     let (name, _) = text.strip_prefix('{')?.split_once('}')?;
     let mut bytes = name.bytes();
     let first = bytes.next()?;
-    let fits = (first.is_ascii_alphabetic() || first == b'_')
-        && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.');
+    let fits = (first.is_ascii_alphabetic() || first == b'_') && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.');
     fits.then_some(name)
 }
 
@@ -178,10 +171,7 @@ mod tests {
             ("awk '{print $1}' {city}", "awk '{print $1}' Lyon"),
             ("awk '{{print}}'", "awk '{print}'"),
             ("awk '{if (x) {{y}}}'", "awk '{if (x) {y}}'"),
-            (
-                "find . -exec ls {} \\; ${{HOME}}",
-                "find . -exec ls {} \\; ${HOME}",
-            ),
+            ("find . -exec ls {} \\; ${{HOME}}", "find . -exec ls {} \\; ${HOME}"),
             ("{\"a\":{\"b\":1}}", "{\"a\":{\"b\":1}}"),
             ("{{\"a\":{{\"b\":\"{city}\"}}}}", "{\"a\":{\"b\":\"Lyon\"}}"),
             ("{{{{ .Name }}}}", "{{ .Name }}"),

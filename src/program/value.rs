@@ -28,10 +28,7 @@ impl ValueTemplate {
             Self::Fixed(value) => value.clone(),
             Self::Text(template) => Value::String(template.render(lookup)),
             Self::List(items) => items.iter().map(|item| item.render(lookup)).collect(),
-            Self::Table(entries) => entries
-                .iter()
-                .map(|(key, value)| (key.clone(), value.render(lookup)))
-                .collect(),
+            Self::Table(entries) => entries.iter().map(|(key, value)| (key.clone(), value.render(lookup))).collect(),
         }
     }
 }
@@ -46,10 +43,7 @@ mod tests {
     fn strings_at_every_level_are_filled_in() {
         let params = ValueTemplate::Table(BTreeMap::from([
             ("n".to_owned(), ValueTemplate::Fixed(json!(3))),
-            (
-                "files".to_owned(),
-                ValueTemplate::List(vec![ValueTemplate::Text(Template::parse("{file}.txt"))]),
-            ),
+            ("files".to_owned(), ValueTemplate::List(vec![ValueTemplate::Text(Template::parse("{file}.txt"))])),
         ]));
         let value = params.render(&|_| Some("12".into()));
         assert_eq!(value, json!({"n": 3, "files": ["12.txt"]}));

@@ -27,7 +27,7 @@ use greenroom_session::{
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::{
-    sync::{OwnedSemaphorePermit, TryAcquireError},
+    sync::{OwnedSemaphorePermit, TryAcquireError, oneshot},
     task::AbortHandle,
 };
 
@@ -99,7 +99,7 @@ pub(crate) struct Activation;
 
 pub(crate) struct ActivationArgs {
     pub(crate) services: Arc<Services>,
-    pub(crate) view: Arc<std::sync::OnceLock<Arc<LiveView>>>,
+    pub(crate) view: oneshot::Receiver<Arc<LiveView>>,
     pub(crate) behavior: Box<dyn Behavior>,
     pub(crate) opened: Option<Claimed>,
     pub(crate) slot: Option<OwnedSemaphorePermit>,
@@ -164,8 +164,14 @@ impl Actor for Activation {
     type Arguments = ActivationArgs;
 
     async fn pre_start(&self, _myself: ActorRef<ActivationMessage>, args: ActivationArgs) -> Result<ActivationState, ActorProcessingErr> {
-        let view = args.view.get().cloned().ok_or("not published")?;
-        let guard = EndGuard { registry: args.registry, services: Arc::downgrade(&args.services), view: view.clone(), incarnation: args.incarnation, reason: EpochEnd::Failed };
+        let view = args.view.await?;
+        let guard = EndGuard {
+            registry: args.registry,
+            services: Arc::downgrade(&args.services),
+            view: view.clone(),
+            incarnation: args.incarnation,
+            reason: EpochEnd::Failed,
+        };
         Ok(ActivationState {
             services: args.services,
             view,
@@ -392,7 +398,7 @@ impl ActivationState {
         } else {
             // The slot is given up for whoever waits, unless the next turn can have it at once.
             self.slot = running.core.take_slot().map_or(Slot::None, Slot::Held);
-            log.append_and_claim(bodies).await?
+            log.append_and_claim(bodies, ClaimKind::Turn).await?
         };
         race_point!("after-turn-end");
         self.served += 1;
@@ -475,5 +481,9 @@ impl ActivationState {
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    panic.downcast_ref::<&str>().map(|text| (*text).to_owned()).or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "the behaviour panicked".to_owned())
+    panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "the behaviour panicked".to_owned())
 }

@@ -64,10 +64,16 @@ impl ActivationState {
                 greenroom_session::fold::DescriptorState::One { parsed: Ok(descriptor), .. } => descriptor.label.clone(),
                 _ => None,
             };
-            let answer = fold.surface().messages().rev().find(|message| message.role == greenroom_session::event::Role::Assistant).map(|message| text_of(&message.content));
+            let answer = fold
+                .surface()
+                .messages()
+                .rev()
+                .find(|message| message.role == greenroom_session::event::Role::Assistant)
+                .map(|message| text_of(&message.content));
             (label, answer)
         });
-        let mut text = format!("Subagent {} ({}) has settled: its last turn {}.", self.view.id(), label.as_deref().unwrap_or("no label"), outcome_words(reason));
+        let mut text =
+            format!("Subagent {} ({}) has settled: its last turn {}.", self.view.id(), label.as_deref().unwrap_or("no label"), outcome_words(reason));
         match answer.filter(|answer| !answer.is_empty()) {
             Some(answer) => {
                 text.push_str(" Its last message:\n");
@@ -75,9 +81,22 @@ impl ActivationState {
             }
             None => text.push_str(" It left no message."),
         }
-        let source = Source::SubagentSettled { session: self.view.id().clone(), epoch: self.view.epoch, outcome: reason.as_str().to_owned(), code: reason.error_code().map(str::to_owned) };
+        let source = Source::SubagentSettled {
+            session: self.view.id().clone(),
+            epoch: self.view.epoch,
+            outcome: reason.as_str().to_owned(),
+            code: reason.error_code().map(str::to_owned),
+        };
         let id = notice_id(self.view.id(), self.view.epoch, *turn);
-        let message = Message { id, kind: greenroom_session::message::MessageKind::Note, content: vec![greenroom_session::message::Block::text(text)], source, sent_at: self.services.now(), wake: true, control: None };
+        let message = Message {
+            id,
+            kind: greenroom_session::message::MessageKind::Note,
+            content: vec![greenroom_session::message::Block::text(text)],
+            source,
+            sent_at: self.services.now(),
+            wake: true,
+            control: None,
+        };
         let grandparent = self.services.live.get(&parent).and_then(|view| view.header.parent.clone());
         match self.services.accept(&parent, grandparent.as_ref(), Arc::new(message)).await {
             Ok(_) => Ok(()),

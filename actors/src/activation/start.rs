@@ -3,7 +3,7 @@
 //! Takes a turn slot first, so that what waits for one costs no memory; then loads, begins the epoch and opens the next turn in one
 //! transaction, and only then makes an actor.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use greenroom_session::{
     id::SessionId,
@@ -11,8 +11,8 @@ use greenroom_session::{
     store::{Done, Fence, Log, Op, Open, Refused},
     turns::Claimed,
 };
-use ractor::{ActorRef, Actor};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
+use ractor::ActorRef;
+use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 
 use super::{Activation, ActivationArgs};
 use crate::{
@@ -39,10 +39,12 @@ pub(crate) async fn start(services: Arc<Services>, registry: ActorRef<RegistryMe
     let slot = if request.keep { services.slots.clone().try_acquire_owned().ok() } else { services.slots.clone().acquire_owned().await.ok() };
     race_point!("before-load");
     let deadline = services.config.start_deadline;
+    let starting = services.starting.clone().acquire_owned().await;
     let result = match tokio::time::timeout(deadline, bring_up(&services, &registry, request, slot)).await {
         Ok(result) => result,
         Err(_) => Err(ActivateError::Deadline(session.clone())),
     };
+    drop(starting);
     race_point!("before-started");
     report.session = None;
     drop(registry.send_message(RegistryMessage::Started { session, incarnation, result }));
@@ -66,11 +68,17 @@ impl Drop for Report {
 /// How often a start looks again when the log moved between its load and its first write.
 const LOOKS: usize = 4;
 
-async fn bring_up(services: &Arc<Services>, registry: &ActorRef<RegistryMessage>, request: StartRequest, slot: Option<OwnedSemaphorePermit>) -> Result<Option<Arc<LiveView>>, ActivateError> {
+async fn bring_up(
+    services: &Arc<Services>,
+    registry: &ActorRef<RegistryMessage>,
+    request: StartRequest,
+    slot: Option<OwnedSemaphorePermit>,
+) -> Result<Option<Arc<LiveView>>, ActivateError> {
     let StartRequest { session, incarnation, keep } = request;
     for _ in 0..LOOKS {
         let id = session.clone();
-        let Log { mut fold, events } = services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| ActivateError::from_load(&session, error))?;
+        let Log { mut fold, events } =
+            services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| ActivateError::from_load(&session, error))?;
         drop(events);
         if !fold.head().has_work() && !keep {
             return Ok(None);
@@ -101,7 +109,11 @@ async fn bring_up(services: &Arc<Services>, registry: &ActorRef<RegistryMessage>
 
 fn agent_of(services: &Services, session: &SessionId, fold: &greenroom_session::fold::Fold) -> Result<crate::behavior::Factory, ActivateError> {
     if let Some((seq, name)) = fold.unknown() {
-        return Err(ActivateError::NotResumable { session: session.clone(), reason: format!("event {seq} is of the unknown type {name:?}"), code: "EVENT_UNKNOWN" });
+        return Err(ActivateError::NotResumable {
+            session: session.clone(),
+            reason: format!("event {seq} is of the unknown type {name:?}"),
+            code: "EVENT_UNKNOWN",
+        });
     }
     let Some(agent) = fold.agent() else {
         return Err(ActivateError::NotResumable { session: session.clone(), reason: "it has no supported continuation state".into(), code: "NOT_RESUMABLE" });
@@ -123,15 +135,16 @@ async fn publish(
     let header = fold.header().clone();
     let fence = Fence { session: header.id.clone(), epoch };
     let log = Arc::new(SessionLog::new(fold, fence, services.journal.clone(), services.config.clock.clone()));
-    let cell = Arc::new(OnceLock::new());
     let failed = |error: String| ActivateError::NotResumable { session: header.id.clone(), reason: error, code: "START_FAILED" };
-    let args = ActivationArgs { services: services.clone(), view: cell.clone(), behavior, opened, slot, incarnation, registry: registry.clone() };
-    // The actor's own reference is part of what is published, and what is published is part of the actor's state: the cell is
-    // filled between making the actor and its first message.
-    let (actor, starting) = ractor::ActorRuntime::spawn_instant(None, Activation, args).map_err(|error| failed(error.to_string()))?;
-    let view = Arc::new(LiveView { header: header.clone(), epoch, log, gate: Gate::new(false), actor: actor.clone(), news: Notify::new() });
-    drop(cell.set(view.clone()));
-    actor.get_cell().link(registry.get_cell());
+    // What is published holds the actor's reference, and the actor's state holds what is published.
+    let (give, view) = oneshot::channel();
+    let args = ActivationArgs { services: services.clone(), view, behavior, opened, slot, incarnation, registry: registry.clone() };
+    let (actor, starting) =
+        ractor::ActorRuntime::spawn_linked_instant(None, Activation, args, registry.get_cell()).map_err(|error| failed(error.to_string()))?;
+    let view = Arc::new(LiveView { header: header.clone(), epoch, log, gate: Gate::new(false), actor, news: Notify::new() });
+    if give.send(view.clone()).is_err() {
+        return Err(failed("its actor did not start".into()));
+    }
     drop(starting);
     Ok(view)
 }

@@ -17,12 +17,7 @@ const MOST_MODEL_STEPS: u32 = 10_000;
 
 /// Reads an agent. Which keys it may have is not known without its behaviour: a mistake there
 /// is the only one reported.
-pub(super) fn agent(
-    report: &mut Report<'_>,
-    names: &Names,
-    name: &str,
-    value: &Value<'_>,
-) -> Option<AgentSpec> {
+pub(super) fn agent(report: &mut Report<'_>, names: &Names, name: &str, value: &Value<'_>) -> Option<AgentSpec> {
     let mut fields = Fields::new(report, value, &format!("[agents.{}]", name.escape_debug()))?;
     let behavior = fields.need(report, "behavior")?;
     match choice(report, behavior, &["script", "command", "model"])? {
@@ -33,11 +28,7 @@ pub(super) fn agent(
 }
 
 /// Reads a string that must be one of a few.
-pub(super) fn choice(
-    report: &mut Report<'_>,
-    value: &Value<'_>,
-    choices: &[&'static str],
-) -> Option<&'static str> {
+pub(super) fn choice(report: &mut Report<'_>, value: &Value<'_>, choices: &[&'static str]) -> Option<&'static str> {
     let expected = match choices {
         [only] => format!("\"{only}\""),
         choices => format!("one of \"{}\"", choices.join("\", \"")),
@@ -47,89 +38,50 @@ pub(super) fn choice(
     if chosen.is_none() {
         let guess = did_you_mean(found, choices.iter().copied());
         let found = quoted(found);
-        report.add(
-            value.span().start,
-            format!("expected {expected}, found {found}{guess}"),
-        );
+        report.add(value.span().start, format!("expected {expected}, found {found}{guess}"));
     }
     chosen
 }
 
-fn script(
-    report: &mut Report<'_>,
-    names: &Names,
-    mut fields: Fields<'_, '_>,
-) -> Option<ScriptAgent> {
-    let turns = fields
-        .need(report, "turns")
-        .and_then(|value| Script::new(report, names).turns(value));
+fn script(report: &mut Report<'_>, names: &Names, mut fields: Fields<'_, '_>) -> Option<ScriptAgent> {
+    let turns = fields.need(report, "turns").and_then(|value| Script::new(report, names).turns(value));
     fields.finish(report);
     Some(ScriptAgent { turns: turns? })
 }
 
-fn command(
-    report: &mut Report<'_>,
-    names: &Names,
-    mut fields: Fields<'_, '_>,
-) -> Option<CommandAgent> {
-    let command = fields
-        .need(report, "command")
-        .and_then(|value| read_command(report, names, value));
-    let timeout = fields
-        .take("timeout")
-        .map_or(Some(DEFAULT_TIMEOUT), |value| {
-            let timeout = duration(report, value)?;
-            if timeout.is_zero() {
-                report.wrong(value, "a timeout longer than zero");
-                return None;
-            }
-            Some(timeout)
-        });
-    let env = fields.take("env").map_or_else(
-        || Some(BTreeMap::new()),
-        |value| read_env(report, names, value),
-    );
+fn command(report: &mut Report<'_>, names: &Names, mut fields: Fields<'_, '_>) -> Option<CommandAgent> {
+    let command = fields.need(report, "command").and_then(|value| read_command(report, names, value));
+    let timeout = fields.take("timeout").map_or(Some(DEFAULT_TIMEOUT), |value| {
+        let timeout = duration(report, value)?;
+        if timeout.is_zero() {
+            report.wrong(value, "a timeout longer than zero");
+            return None;
+        }
+        Some(timeout)
+    });
+    let env = fields.take("env").map_or_else(|| Some(BTreeMap::new()), |value| read_env(report, names, value));
     let env_pass = fields.take("env_pass").map_or_else(
         || Some(Vec::new()),
         |value| {
-            each(
-                report,
-                value,
-                "an array of names of variables",
-                |report, item| {
-                    let name = report.string(item, ENV_NAME)?;
-                    env_name(report, item.span().start, name).then(|| name.to_owned())
-                },
-            )
+            each(report, value, "an array of names of variables", |report, item| {
+                let name = report.string(item, ENV_NAME)?;
+                env_name(report, item.span().start, name).then(|| name.to_owned())
+            })
         },
     );
-    let answer = fields
-        .take("answer")
-        .map_or(Some(AnswerFormat::default()), |value| {
-            Some(match choice(report, value, &["json", "text"])? {
-                "text" => AnswerFormat::Text,
-                _ => AnswerFormat::Json,
-            })
-        });
+    let answer = fields.take("answer").map_or(Some(AnswerFormat::default()), |value| {
+        Some(match choice(report, value, &["json", "text"])? {
+            "text" => AnswerFormat::Text,
+            _ => AnswerFormat::Json,
+        })
+    });
     fields.finish(report);
-    Some(CommandAgent {
-        command: command?,
-        timeout: timeout?,
-        env: env?,
-        env_pass: env_pass?,
-        answer: answer?,
-    })
+    Some(CommandAgent { command: command?, timeout: timeout?, env: env?, env_pass: env_pass?, answer: answer? })
 }
 
-fn read_command(
-    report: &mut Report<'_>,
-    names: &Names,
-    value: &Value<'_>,
-) -> Option<Vec<Template>> {
+fn read_command(report: &mut Report<'_>, names: &Names, value: &Value<'_>) -> Option<Vec<Template>> {
     let expected = "a program and its arguments, such as [\"sh\", \"report.sh\"]";
-    let words = each(report, value, expected, |report, item| {
-        argument(report, names, item, "an argument that is a string")
-    });
+    let words = each(report, value, expected, |report, item| argument(report, names, item, "an argument that is a string"));
     let items = value.get_ref().as_array()?;
     let Some(first) = items.iter().next() else {
         report.wrong(value, expected);
@@ -143,12 +95,7 @@ fn read_command(
 }
 
 /// Reads a template that goes to another program, for which no system call takes a NUL.
-fn argument(
-    report: &mut Report<'_>,
-    names: &Names,
-    value: &Value<'_>,
-    expected: &str,
-) -> Option<Template> {
+fn argument(report: &mut Report<'_>, names: &Names, value: &Value<'_>, expected: &str) -> Option<Template> {
     let template = template(report, value, expected, Scope::vars(&names.vars))?;
     if let Some(at) = template.source().find('\0') {
         report.add_inside(value.span(), at, "expected text without NUL, found one");
@@ -157,11 +104,7 @@ fn argument(
     Some(template)
 }
 
-fn read_env(
-    report: &mut Report<'_>,
-    names: &Names,
-    value: &Value<'_>,
-) -> Option<BTreeMap<String, Template>> {
+fn read_env(report: &mut Report<'_>, names: &Names, value: &Value<'_>) -> Option<BTreeMap<String, Template>> {
     let mut env = BTreeMap::new();
     let mut fine = true;
     for (key, value) in report.table(value, "a table of strings")? {
@@ -187,25 +130,18 @@ fn env_name(report: &mut Report<'_>, at: usize, name: &str) -> bool {
         return false;
     }
     if name.starts_with("GREENROOM_") {
-        report.add(
-            at,
-            format!("expected a variable that the runtime does not set itself, found {found}"),
-        );
+        report.add(at, format!("expected a variable that the runtime does not set itself, found {found}"));
         return false;
     }
     true
 }
 
 fn model(report: &mut Report<'_>, names: &Names, mut fields: Fields<'_, '_>) -> Option<ModelAgent> {
-    let model = fields
-        .need(report, "model")
-        .and_then(|value| report.name(value, "the name of a model"));
+    let model = fields.need(report, "model").and_then(|value| report.name(value, "the name of a model"));
     let base_url = fields.take("base_url").map(|value| {
         let expected = "a URL that begins with http:// or https://";
         let url = report.name(value, expected)?;
-        let host = url
-            .strip_prefix("http://")
-            .or_else(|| url.strip_prefix("https://"));
+        let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
         if host.is_none_or(str::is_empty) {
             report.wrong(value, expected);
             return None;
@@ -216,16 +152,9 @@ fn model(report: &mut Report<'_>, names: &Names, mut fields: Fields<'_, '_>) -> 
         let name = report.string(value, ENV_NAME)?;
         env_name(report, value.span().start, name).then(|| name.to_owned())
     });
-    let persona = fields
-        .take("persona")
-        .map(|value| template(report, value, "a text", Scope::vars(&names.vars)));
-    let tools = fields.take("tools").map_or_else(
-        || Some(Tool::ALL.to_vec()),
-        |value| read_tools(report, value),
-    );
-    let max_steps = fields
-        .take("max_steps")
-        .map(|value| report.integer(value, 1..=MOST_MODEL_STEPS));
+    let persona = fields.take("persona").map(|value| template(report, value, "a text", Scope::vars(&names.vars)));
+    let tools = fields.take("tools").map_or_else(|| Some(Tool::ALL.to_vec()), |value| read_tools(report, value));
+    let max_steps = fields.take("max_steps").map(|value| report.integer(value, 1..=MOST_MODEL_STEPS));
     fields.finish(report);
     Some(ModelAgent {
         model: model?,
@@ -242,10 +171,7 @@ fn read_tools(report: &mut Report<'_>, value: &Value<'_>) -> Option<Vec<Tool>> {
     each(report, value, "an array of tools", |report, item| {
         let name = choice(report, item, &Tool::ALL.map(Tool::name))?;
         if seen.contains(&name) {
-            report.add(
-                item.span().start,
-                format!("expected each tool once, found \"{name}\" again"),
-            );
+            report.add(item.span().start, format!("expected each tool once, found \"{name}\" again"));
             return None;
         }
         seen.push(name);

@@ -33,11 +33,7 @@ pub(super) struct Names {
 }
 
 /// Reads a program file, or finds all its mistakes.
-pub(in crate::program) fn program(
-    bytes: &[u8],
-    file_name: &str,
-    base_dir: &Path,
-) -> Result<Program, ProgramErrors> {
+pub(in crate::program) fn program(bytes: &[u8], file_name: &str, base_dir: &Path) -> Result<Program, ProgramErrors> {
     let text = match str::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => return Err(not_text(bytes, error.valid_up_to(), file_name)),
@@ -46,14 +42,9 @@ pub(in crate::program) fn program(
     let parts = syntax(&mut report, text).and_then(|table| document(&mut report, &table, base_dir));
     let mistakes = report.into_mistakes();
     match parts {
-        Some((run, vars, agents)) if mistakes.is_empty() => Ok(Program {
-            file_name: file_name.to_owned(),
-            base_dir: base_dir.to_owned(),
-            sha256: hexadecimal(&Sha256::digest(bytes)),
-            run,
-            vars,
-            agents,
-        }),
+        Some((run, vars, agents)) if mistakes.is_empty() => {
+            Ok(Program { file_name: file_name.to_owned(), base_dir: base_dir.to_owned(), sha256: hexadecimal(&Sha256::digest(bytes)), run, vars, agents })
+        }
         _ => Err(ProgramErrors::Invalid { mistakes }),
     }
 }
@@ -64,13 +55,8 @@ fn not_text(bytes: &[u8], valid_up_to: usize, file_name: &str) -> ProgramErrors 
     let text = str::from_utf8(valid).unwrap_or_default();
     let byte = rest.first().copied().unwrap_or_default();
     let mut report = Report::new(text, file_name);
-    report.add(
-        text.len(),
-        format!("expected UTF-8 text, found the byte 0x{byte:02X}"),
-    );
-    ProgramErrors::Invalid {
-        mistakes: report.into_mistakes(),
-    }
+    report.add(text.len(), format!("expected UTF-8 text, found the byte 0x{byte:02X}"));
+    ProgramErrors::Invalid { mistakes: report.into_mistakes() }
 }
 
 /// Reads the TOML. The reader goes on after a mistake, and stumbles over what follows it on the
@@ -122,51 +108,26 @@ fn document(report: &mut Report<'_>, table: &DeTable<'_>, base_dir: &Path) -> Op
     let agents = fields.need(report, "agents");
     fields.finish(report);
 
-    let names = Names {
-        vars: keys(vars),
-        agents: keys(agents),
-    };
-    let vars = vars.map_or_else(
-        || Some(BTreeMap::new()),
-        |vars| read_vars(report, vars, base_dir),
-    );
+    let names = Names { vars: keys(vars), agents: keys(agents) };
+    let vars = vars.map_or_else(|| Some(BTreeMap::new()), |vars| read_vars(report, vars, base_dir));
     let agents = agents.and_then(|agents| read_agents(report, &names, agents));
     let run = run.and_then(|run| read_run(report, &names, run));
     Some((run?, vars?, agents?))
 }
 
 fn keys(value: Option<&Value<'_>>) -> BTreeSet<String> {
-    value
-        .and_then(|value| value.get_ref().as_table())
-        .into_iter()
-        .flat_map(DeTable::keys)
-        .map(|key| key.get_ref().to_string())
-        .collect()
+    value.and_then(|value| value.get_ref().as_table()).into_iter().flat_map(DeTable::keys).map(|key| key.get_ref().to_string()).collect()
 }
 
 fn read_run(report: &mut Report<'_>, names: &Names, value: &Value<'_>) -> Option<Run> {
     let scope = Scope::vars(&names.vars);
     let mut fields = Fields::new(report, value, "[run]")?;
-    let root = fields
-        .need(report, "root")
-        .and_then(|root| known_agent(report, names, root));
-    let label = fields
-        .take("label")
-        .map(|value| label(report, value, "a label", scope));
-    let prompt = fields
-        .take("prompt")
-        .map(|value| template(report, value, "a prompt", scope));
-    let max_live = fields.take("max_live").map_or(Some(DEFAULT_LIVE), |value| {
-        report.integer(value, 1..=MOST_LIVE)
-    });
-    let max_depth = fields
-        .take("max_depth")
-        .map_or(Some(DEFAULT_DEPTH), |value| {
-            report.integer(value, 0..=DEEPEST)
-        });
-    let inbox_limit = fields
-        .take("inbox_limit")
-        .map(|value| report.integer(value, 1..=MOST_WAITING));
+    let root = fields.need(report, "root").and_then(|root| known_agent(report, names, root));
+    let label = fields.take("label").map(|value| label(report, value, "a label", scope));
+    let prompt = fields.take("prompt").map(|value| template(report, value, "a prompt", scope));
+    let max_live = fields.take("max_live").map_or(Some(DEFAULT_LIVE), |value| report.integer(value, 1..=MOST_LIVE));
+    let max_depth = fields.take("max_depth").map_or(Some(DEFAULT_DEPTH), |value| report.integer(value, 0..=DEEPEST));
+    let inbox_limit = fields.take("inbox_limit").map(|value| report.integer(value, 1..=MOST_WAITING));
     fields.finish(report);
     Some(Run {
         root: root?,
@@ -189,11 +150,7 @@ pub(super) fn optional<T>(given: Option<Option<T>>) -> Option<Option<T>> {
 }
 
 /// Reads the name of an agent of this program.
-pub(super) fn known_agent(
-    report: &mut Report<'_>,
-    names: &Names,
-    value: &Value<'_>,
-) -> Option<String> {
+pub(super) fn known_agent(report: &mut Report<'_>, names: &Names, value: &Value<'_>) -> Option<String> {
     let name = report.string(value, "the name of an agent")?;
     if names.agents.contains(name) {
         return Some(name.to_owned());
@@ -204,43 +161,24 @@ pub(super) fn known_agent(
         known => format!(", one of {}", known.join(", ")),
     };
     let guess = did_you_mean(name, names.agents.iter().map(String::as_str));
-    report.add(
-        value.span().start,
-        format!(
-            "expected an agent of this program{known}, found {}{guess}",
-            quoted(name)
-        ),
-    );
+    report.add(value.span().start, format!("expected an agent of this program{known}, found {}{guess}", quoted(name)));
     None
 }
 
-fn read_vars(
-    report: &mut Report<'_>,
-    value: &Value<'_>,
-    base_dir: &Path,
-) -> Option<BTreeMap<String, Var>> {
+fn read_vars(report: &mut Report<'_>, value: &Value<'_>, base_dir: &Path) -> Option<BTreeMap<String, Var>> {
     let mut vars = BTreeMap::new();
     let mut fine = true;
     for (key, value) in report.table(value, "the table [vars]")? {
         let name = key.get_ref();
         let at = key.span().start;
         let mut characters = name.chars();
-        let is_name = characters
-            .next()
-            .is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-            && characters.all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let is_name = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_') && characters.all(|c| c.is_ascii_alphanumeric() || c == '_');
         if !is_name {
             let found = quoted(name);
-            report.add(
-                at,
-                format!("expected a name of letters, digits and `_`, found {found}"),
-            );
+            report.add(at, format!("expected a name of letters, digits and `_`, found {found}"));
             fine = false;
         } else if is_reserved(name) {
-            report.add(
-                at,
-                format!("expected another name, found `{name}`, which some steps bring along"),
-            );
+            report.add(at, format!("expected another name, found `{name}`, which some steps bring along"));
             fine = false;
         }
         match read_var(report, name, value, base_dir) {
@@ -253,40 +191,26 @@ fn read_vars(
     fine.then_some(vars)
 }
 
-fn read_var(
-    report: &mut Report<'_>,
-    name: &str,
-    value: &Value<'_>,
-    base_dir: &Path,
-) -> Option<Var> {
+fn read_var(report: &mut Report<'_>, name: &str, value: &Value<'_>, base_dir: &Path) -> Option<Var> {
     let text = match value.get_ref() {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Boolean(truth) => Some(truth.to_string()),
         DeValue::Integer(number) => to_i64(number).map(|number| number.to_string()),
         DeValue::Table(_) => {
             let mut fields = Fields::new(report, value, &format!("the variable `{name}`"))?;
-            let path = fields
-                .need(report, "path")
-                .and_then(|path| report.name(path, "a path that is not empty"));
+            let path = fields.need(report, "path").and_then(|path| report.name(path, "a path that is not empty"));
             fields.finish(report);
             return path.map(|path| Var::Path(absolute_path(base_dir, Path::new(&path))));
         }
         DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Array(_) => None,
     };
     if text.is_none() {
-        report.wrong(
-            value,
-            "a string, an integer, true, false or { path = \"...\" }",
-        );
+        report.wrong(value, "a string, an integer, true, false or { path = \"...\" }");
     }
     text.map(Var::Text)
 }
 
-fn read_agents(
-    report: &mut Report<'_>,
-    names: &Names,
-    value: &Value<'_>,
-) -> Option<BTreeMap<String, AgentSpec>> {
+fn read_agents(report: &mut Report<'_>, names: &Names, value: &Value<'_>) -> Option<BTreeMap<String, AgentSpec>> {
     let table = report.table(value, "the table [agents]")?;
     if table.is_empty() {
         report.wrong(value, "at least one table [agents.NAME]");
@@ -296,8 +220,7 @@ fn read_agents(
     let mut fine = true;
     for (key, value) in table {
         let name = key.get_ref().as_ref();
-        let fits =
-            (1..=LONGEST_LABEL).contains(&name.chars().count()) && first_forbidden(name).is_none();
+        let fits = (1..=LONGEST_LABEL).contains(&name.chars().count()) && first_forbidden(name).is_none();
         if !fits {
             let found = quoted(name);
             report.add(

@@ -20,11 +20,7 @@ pub(super) struct Report<'t> {
 
 impl<'t> Report<'t> {
     pub(super) fn new(text: &'t str, file_name: &'t str) -> Self {
-        Self {
-            file_name,
-            source: Source::new(text),
-            mistakes: Vec::new(),
-        }
+        Self { file_name, source: Source::new(text), mistakes: Vec::new() }
     }
 
     /// Returns all mistakes in the order of their positions.
@@ -36,20 +32,11 @@ impl<'t> Report<'t> {
 
     /// Notes a mistake at a byte of the text.
     pub(super) fn add(&mut self, at: usize, message: impl Into<String>) {
-        self.mistakes.push(Mistake {
-            file: self.file_name.to_owned(),
-            position: self.source.position(at),
-            message: message.into(),
-        });
+        self.mistakes.push(Mistake { file: self.file_name.to_owned(), position: self.source.position(at), message: message.into() });
     }
 
     /// Notes a mistake at a byte of a string's value.
-    pub(super) fn add_inside(
-        &mut self,
-        string: Range<usize>,
-        value_at: usize,
-        message: impl Into<String>,
-    ) {
+    pub(super) fn add_inside(&mut self, string: Range<usize>, value_at: usize, message: impl Into<String>) {
         let at = self.source.inside_string(string, value_at);
         self.add(at, message);
     }
@@ -57,10 +44,7 @@ impl<'t> Report<'t> {
     /// Notes that something else was expected in a value's place.
     pub(super) fn wrong(&mut self, value: &Value<'_>, expected: &str) {
         let found = describe(value.get_ref());
-        self.add(
-            value.span().start,
-            format!("expected {expected}, found {found}"),
-        );
+        self.add(value.span().start, format!("expected {expected}, found {found}"));
     }
 
     /// Returns where a byte of the text is.
@@ -95,12 +79,7 @@ impl<'t> Report<'t> {
     }
 
     pub(super) fn integer(&mut self, value: &Value<'_>, range: RangeInclusive<u32>) -> Option<u32> {
-        let found = value
-            .get_ref()
-            .as_integer()
-            .and_then(to_i64)
-            .and_then(|found| u32::try_from(found).ok())
-            .filter(|found| range.contains(found));
+        let found = value.get_ref().as_integer().and_then(to_i64).and_then(|found| u32::try_from(found).ok()).filter(|found| range.contains(found));
         if found.is_none() {
             let (least, most) = range.into_inner();
             self.wrong(value, &format!("an integer from {least} to {most}"));
@@ -108,11 +87,7 @@ impl<'t> Report<'t> {
         found
     }
 
-    pub(super) fn array<'v, 'i>(
-        &mut self,
-        value: &'v Value<'i>,
-        expected: &str,
-    ) -> Option<&'v DeArray<'i>> {
+    pub(super) fn array<'v, 'i>(&mut self, value: &'v Value<'i>, expected: &str) -> Option<&'v DeArray<'i>> {
         let found = value.get_ref().as_array();
         if found.is_none() {
             self.wrong(value, expected);
@@ -120,11 +95,7 @@ impl<'t> Report<'t> {
         found
     }
 
-    pub(super) fn table<'v, 'i>(
-        &mut self,
-        value: &'v Value<'i>,
-        expected: &str,
-    ) -> Option<&'v DeTable<'i>> {
+    pub(super) fn table<'v, 'i>(&mut self, value: &'v Value<'i>, expected: &str) -> Option<&'v DeTable<'i>> {
         let found = value.get_ref().as_table();
         if found.is_none() {
             self.wrong(value, expected);

@@ -5,10 +5,7 @@ const MOST_EDITS: usize = 2;
 
 /// Returns the known name nearest to `found`, the first of equals, if at most two letters
 /// differ and something of the word is left.
-pub(super) fn nearest<'k>(
-    found: &str,
-    known: impl IntoIterator<Item = &'k str>,
-) -> Option<&'k str> {
+pub(super) fn nearest<'k>(found: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     known
         .into_iter()
         .map(|name| (edits(found, name), name))
@@ -32,9 +29,7 @@ fn edits(a: &str, b: &str) -> usize {
         let mut next = Vec::with_capacity(row.len());
         next.push(left);
         for (b, &above) in b.iter().zip(row.iter().skip(1)) {
-            left = (diagonal + usize::from(a != *b))
-                .min(left + 1)
-                .min(above + 1);
+            left = (diagonal + usize::from(a != *b)).min(left + 1).min(above + 1);
             diagonal = above;
             next.push(left);
         }
@@ -49,14 +44,7 @@ mod tests {
 
     #[test]
     fn distances_are_counted_in_letters() {
-        for (a, b, expected) in [
-            ("", "", 0),
-            ("", "abc", 3),
-            ("abc", "", 3),
-            ("root", "rot", 1),
-            ("délai", "delai", 1),
-            ("kitten", "sitting", 3),
-        ] {
+        for (a, b, expected) in [("", "", 0), ("", "abc", 3), ("abc", "", 3), ("root", "rot", 1), ("délai", "delai", 1), ("kitten", "sitting", 3)] {
             assert_eq!(edits(a, b), expected, "{a} {b}");
         }
     }

@@ -14,24 +14,15 @@ impl<'t> Source<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         let first = if text.starts_with('\u{feff}') { 3 } else { 0 };
         let newlines = text.match_indices('\n').map(|(at, _)| at + 1);
-        Self {
-            text,
-            line_starts: std::iter::once(first).chain(newlines).collect(),
-        }
+        Self { text, line_starts: std::iter::once(first).chain(newlines).collect() }
     }
 
     /// Returns the position of a byte; the end of the text is one too.
     pub(super) fn position(&self, at: usize) -> Position {
-        let line = self
-            .line_starts
-            .partition_point(|start| *start <= at)
-            .max(1);
+        let line = self.line_starts.partition_point(|start| *start <= at).max(1);
         let start = self.line_starts.get(line - 1).copied().unwrap_or_default();
         let before = self.text.get(start..at.min(self.text.len()));
-        Position {
-            line,
-            column: before.map_or(0, |text| text.chars().count()) + 1,
-        }
+        Position { line, column: before.map_or(0, |text| text.chars().count()) + 1 }
     }
 
     /// Returns the byte of the text that a byte of a string's *value* comes from. `span` is the
@@ -51,11 +42,7 @@ impl<'t> Source<'t> {
             _ => 0,
         };
         let body = body.get(newline..).unwrap_or_default();
-        let inside = if basic {
-            written_at(body, value_at)
-        } else {
-            value_at
-        };
+        let inside = if basic { written_at(body, value_at) } else { value_at };
         start + quotes + newline + inside
     }
 }
@@ -88,10 +75,7 @@ fn written_at(body: &str, value_at: usize) -> usize {
             _ => 0,
         };
         let hex = body.get(at + 2..at + 2 + digits).unwrap_or_default();
-        seen += u32::from_str_radix(hex, 16)
-            .ok()
-            .and_then(char::from_u32)
-            .map_or(1, char::len_utf8);
+        seen += u32::from_str_radix(hex, 16).ok().and_then(char::from_u32).map_or(1, char::len_utf8);
         for _ in 0..digits {
             chars.next();
         }
@@ -120,11 +104,7 @@ mod tests {
         for (raw, value, sought) in [
             (r#""a{x}""#, "a{x}", "{x}"),
             (r"'a\{x}'", r"a\{x}", "{x}"),
-            (
-                r#""\t\"\u00e9\U0001f600\x41\e{x}""#,
-                "\t\"é😀A\u{1b}{x}",
-                "{x}",
-            ),
+            (r#""\t\"\u00e9\U0001f600\x41\e{x}""#, "\t\"é😀A\u{1b}{x}", "{x}"),
             ("\"\"\"\nab\\\n   c{x}\"\"\"", "abc{x}", "{x}"),
             ("\"\"\"\r\nab\\  \n\n   {x}\"\"\"", "ab{x}", "{x}"),
             ("'''\na\n{x}'''", "a\n{x}", "{x}"),

@@ -24,12 +24,7 @@ impl<'v, 'i> Fields<'v, 'i> {
     }
 
     pub(super) fn of(table: &'v DeTable<'i>, at: usize, name: &str) -> Self {
-        Self {
-            table,
-            at,
-            name: name.to_owned(),
-            known: Vec::new(),
-        }
+        Self { table, at, name: name.to_owned(), known: Vec::new() }
     }
 
     /// Returns the value of a key that may be missing.
@@ -39,18 +34,11 @@ impl<'v, 'i> Fields<'v, 'i> {
     }
 
     /// Returns the value of a key that must be there.
-    pub(super) fn need(
-        &mut self,
-        report: &mut Report<'_>,
-        key: &'static str,
-    ) -> Option<&'v Value<'i>> {
+    pub(super) fn need(&mut self, report: &mut Report<'_>, key: &'static str) -> Option<&'v Value<'i>> {
         let value = self.take(key);
         if value.is_none() {
             let name = &self.name;
-            report.add(
-                self.at,
-                format!("expected the key `{key}` in {name}, found none"),
-            );
+            report.add(self.at, format!("expected the key `{key}` in {name}, found none"));
         }
         value
     }
@@ -64,14 +52,7 @@ impl<'v, 'i> Fields<'v, 'i> {
             }
             let known = self.known.join("`, `");
             let guess = did_you_mean(found, self.known.iter().copied());
-            report.add(
-                key.span().start,
-                format!(
-                    "expected a key of {}, one of `{known}`, found `{}`{guess}",
-                    self.name,
-                    found.escape_debug()
-                ),
-            );
+            report.add(key.span().start, format!("expected a key of {}, one of `{known}`, found `{}`{guess}", self.name, found.escape_debug()));
         }
     }
 }

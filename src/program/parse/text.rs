@@ -36,11 +36,7 @@ pub(super) struct Scope<'n> {
 impl<'n> Scope<'n> {
     /// The variables alone.
     pub(super) fn vars(vars: &'n BTreeSet<String>) -> Self {
-        Self {
-            vars,
-            each: None,
-            reports: false,
-        }
+        Self { vars, each: None, reports: false }
     }
 
     /// Says why a name cannot be used here, if so.
@@ -77,17 +73,11 @@ pub(super) fn varies(name: &str) -> bool {
 }
 
 fn is_param(name: &str) -> bool {
-    name.strip_prefix("params.")
-        .is_some_and(|path| path.split('.').all(|part| !part.is_empty()))
+    name.strip_prefix("params.").is_some_and(|path| path.split('.').all(|part| !part.is_empty()))
 }
 
 /// Reads a template, every name of which must be known.
-pub(super) fn template(
-    report: &mut Report<'_>,
-    value: &Value<'_>,
-    expected: &str,
-    scope: Scope<'_>,
-) -> Option<Template> {
+pub(super) fn template(report: &mut Report<'_>, value: &Value<'_>, expected: &str, scope: Scope<'_>) -> Option<Template> {
     let template = Template::parse(report.string(value, expected)?);
     let mut fine = true;
     for (name, span) in template.names() {
@@ -100,12 +90,7 @@ pub(super) fn template(
 }
 
 /// Reads a template that may not be empty as written.
-pub(super) fn filled(
-    report: &mut Report<'_>,
-    value: &Value<'_>,
-    expected: &str,
-    scope: Scope<'_>,
-) -> Option<Template> {
+pub(super) fn filled(report: &mut Report<'_>, value: &Value<'_>, expected: &str, scope: Scope<'_>) -> Option<Template> {
     let template = template(report, value, expected, scope)?;
     if template.source().is_empty() {
         report.wrong(value, expected);
@@ -116,20 +101,12 @@ pub(super) fn filled(
 
 /// Reads a label. Only what the program itself writes is checked: a value that is filled in
 /// later is escaped and shortened then.
-pub(super) fn label(
-    report: &mut Report<'_>,
-    value: &Value<'_>,
-    expected: &str,
-    scope: Scope<'_>,
-) -> Option<Template> {
+pub(super) fn label(report: &mut Report<'_>, value: &Value<'_>, expected: &str, scope: Scope<'_>) -> Option<Template> {
     let template = filled(report, value, expected, scope)?;
     let mut fine = no_forbidden(report, value, template.source());
     let length: usize = template.texts().map(|text| text.chars().count()).sum();
     if length > LONGEST_LABEL {
-        report.add(
-            value.span().start,
-            format!("expected at most {LONGEST_LABEL} characters, found {length}"),
-        );
+        report.add(value.span().start, format!("expected at most {LONGEST_LABEL} characters, found {length}"));
         fine = false;
     }
     fine.then_some(template)
@@ -140,23 +117,12 @@ fn no_forbidden(report: &mut Report<'_>, value: &Value<'_>, text: &str) -> bool 
     let Some((at, c)) = first_forbidden(text) else {
         return true;
     };
-    report.add_inside(
-        value.span(),
-        at,
-        format!(
-            "expected no control, line-separator or bidi-control character, found U+{:04X}",
-            u32::from(c)
-        ),
-    );
+    report.add_inside(value.span(), at, format!("expected no control, line-separator or bidi-control character, found U+{:04X}", u32::from(c)));
     false
 }
 
 /// Reads the glob of a `for_each`.
-pub(super) fn glob(
-    report: &mut Report<'_>,
-    value: &Value<'_>,
-    scope: Scope<'_>,
-) -> Option<Template> {
+pub(super) fn glob(report: &mut Report<'_>, value: &Value<'_>, scope: Scope<'_>) -> Option<Template> {
     let template = filled(report, value, "a glob, such as \"notes/*.md\"", scope)?;
     if !no_parent_folder(report, value, template.source()) {
         return None;
@@ -169,19 +135,12 @@ pub(super) fn glob(
         Err(_) => " that names no file".to_owned(),
     };
     let found = quoted(template.source());
-    report.add(
-        value.span().start,
-        format!("expected a valid glob, found {found}{reason}"),
-    );
+    report.add(value.span().start, format!("expected a valid glob, found {found}{reason}"));
     None
 }
 
 /// Reads the folder of a `for_each`.
-pub(super) fn folder(
-    report: &mut Report<'_>,
-    value: &Value<'_>,
-    scope: Scope<'_>,
-) -> Option<Template> {
+pub(super) fn folder(report: &mut Report<'_>, value: &Value<'_>, scope: Scope<'_>) -> Option<Template> {
     let template = filled(report, value, "a folder, such as \"notes\"", scope)?;
     no_parent_folder(report, value, template.source()).then_some(template)
 }
@@ -209,27 +168,16 @@ pub(super) fn duration(report: &mut Report<'_>, value: &Value<'_>) -> Option<Dur
     match parse_duration(text) {
         Ok(duration) => Some(duration),
         Err(error) => {
-            report.add(
-                value.span().start,
-                format!("{error}, found {}", quoted(text)),
-            );
+            report.add(value.span().start, format!("{error}, found {}", quoted(text)));
             None
         }
     }
 }
 
 /// Reads any TOML value as JSON. A date or time becomes its text.
-pub(super) fn params(
-    report: &mut Report<'_>,
-    value: &Value<'_>,
-    scope: Scope<'_>,
-    depth: usize,
-) -> Option<ValueTemplate> {
+pub(super) fn params(report: &mut Report<'_>, value: &Value<'_>, scope: Scope<'_>, depth: usize) -> Option<ValueTemplate> {
     if depth > DEEPEST_PARAMS {
-        report.add(
-            value.span().start,
-            format!("expected at most {DEEPEST_PARAMS} levels of params, found more"),
-        );
+        report.add(value.span().start, format!("expected at most {DEEPEST_PARAMS} levels of params, found more"));
         return None;
     }
     match value.get_ref() {
@@ -242,11 +190,7 @@ pub(super) fn params(
             number.map(|number| ValueTemplate::Fixed(Json::from(number)))
         }
         DeValue::Float(number) => {
-            let number = number
-                .as_str()
-                .parse()
-                .ok()
-                .and_then(serde_json::Number::from_f64);
+            let number = number.as_str().parse().ok().and_then(serde_json::Number::from_f64);
             if number.is_none() {
                 report.wrong(value, "a number that JSON can hold");
             }
@@ -255,13 +199,8 @@ pub(super) fn params(
         DeValue::Boolean(truth) => Some(ValueTemplate::Fixed(Json::Bool(*truth))),
         DeValue::Datetime(time) => Some(ValueTemplate::Fixed(Json::String(time.to_string()))),
         DeValue::Array(items) => {
-            let read: Vec<_> = items
-                .iter()
-                .map(|item| params(report, item, scope, depth + 1))
-                .collect();
-            read.into_iter()
-                .collect::<Option<Vec<_>>>()
-                .map(ValueTemplate::List)
+            let read: Vec<_> = items.iter().map(|item| params(report, item, scope, depth + 1)).collect();
+            read.into_iter().collect::<Option<Vec<_>>>().map(ValueTemplate::List)
         }
         DeValue::Table(entries) => {
             let read: Vec<_> = entries
@@ -271,9 +210,7 @@ pub(super) fn params(
                     Some((key.get_ref().to_string(), value))
                 })
                 .collect();
-            read.into_iter()
-                .collect::<Option<BTreeMap<_, _>>>()
-                .map(ValueTemplate::Table)
+            read.into_iter().collect::<Option<BTreeMap<_, _>>>().map(ValueTemplate::Table)
         }
     }
 }

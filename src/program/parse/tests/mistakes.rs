@@ -14,11 +14,7 @@ struct Expected<'c> {
 }
 
 fn whole_text(kind: &str, lines: &[&str]) -> String {
-    let text = lines
-        .join("\n")
-        .replace('@', RIGHT_AGENT)
-        .replace("<U+FEFF>", "\u{feff}")
-        .replace("<U+202E>", "\u{202e}");
+    let text = lines.join("\n").replace('@', RIGHT_AGENT).replace("<U+FEFF>", "\u{feff}").replace("<U+202E>", "\u{202e}");
     match kind {
         "file" => text,
         "agent" => format!("run = {{ root = \"a\" }}\n[agents.a]\n{text}\n"),
@@ -34,17 +30,11 @@ fn assert_mistakes(text: &str, expected: &[Expected<'_>]) {
     let errors = parse(text).expect_err(text);
     assert_eq!(errors.code(), "PROGRAM_INVALID");
     let mistakes = errors.mistakes();
-    let places: Vec<_> = mistakes
-        .iter()
-        .map(|mistake| format!("{}:{}", mistake.position.line, mistake.position.column))
-        .collect();
+    let places: Vec<_> = mistakes.iter().map(|mistake| format!("{}:{}", mistake.position.line, mistake.position.column)).collect();
     let wanted: Vec<_> = expected.iter().map(|expected| expected.place).collect();
     assert_eq!(places, wanted, "\n{text}\n{errors}");
     for (mistake, Expected { part, .. }) in mistakes.iter().zip(expected) {
-        assert!(
-            mistake.message.contains(part),
-            "{part:?} in\n{text}\n{errors}"
-        );
+        assert!(mistake.message.contains(part), "{part:?} in\n{text}\n{errors}");
     }
 }
 
@@ -55,11 +45,8 @@ fn every_mistake_is_reported_at_its_place() {
         let mut lines = case.trim_end().lines();
         let kind = lines.next().expect("a kind");
         let (expected, text): (Vec<_>, Vec<_>) = lines.partition(|line| line.starts_with("> "));
-        let expected: Vec<_> = expected
-            .iter()
-            .filter_map(|line| line.strip_prefix("> ")?.split_once(' '))
-            .map(|(place, part)| Expected { place, part })
-            .collect();
+        let expected: Vec<_> =
+            expected.iter().filter_map(|line| line.strip_prefix("> ")?.split_once(' ')).map(|(place, part)| Expected { place, part }).collect();
         assert_mistakes(&whole_text(kind, &text), &expected);
         cases += 1;
     }
@@ -69,17 +56,11 @@ fn every_mistake_is_reported_at_its_place() {
 #[test]
 fn long_and_deep_values_are_reported() {
     let nested = format!("x = {}{}", "[".repeat(100), "]".repeat(100));
-    let too_deep = Expected {
-        place: "1:85",
-        part: "expected at most 80 levels of nested values",
-    };
+    let too_deep = Expected { place: "1:85", part: "expected at most 80 levels of nested values" };
     assert_mistakes(&nested, &[too_deep]);
     let label = "é".repeat(201);
     let long = format!("run = {{root = \"a\", label = \"{label}\"}}\n{RIGHT_AGENT}");
-    let too_long = Expected {
-        place: "1:28",
-        part: "expected at most 200 characters, found 201",
-    };
+    let too_long = Expected { place: "1:28", part: "expected at most 200 characters, found 201" };
     assert_mistakes(&long, &[too_long]);
 }
 

@@ -6,10 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{STORY, parse};
-use crate::program::{
-    AgentSpec, AnswerFormat, CommandAgent, Delegate, ModelAgent, Program, Provider, Run,
-    ScriptAgent, Step, Template, Tool, Var,
-};
+use crate::program::{AgentSpec, AnswerFormat, CommandAgent, Delegate, ModelAgent, Program, Provider, Run, ScriptAgent, Step, Template, Tool, Var};
 
 #[test]
 fn a_loaded_program_knows_its_folder_and_its_hash() {
@@ -45,11 +42,7 @@ fn a_right_program_reads_as_plain_data() {
     );
     assert_eq!(
         program.vars,
-        BTreeMap::from([
-            ("city".into(), Var::Text("Lyon".into())),
-            ("n".into(), Var::Text("-3".into())),
-            ("dir".into(), Var::Path("/corpus".into())),
-        ])
+        BTreeMap::from([("city".into(), Var::Text("Lyon".into())), ("n".into(), Var::Text("-3".into())), ("dir".into(), Var::Path("/corpus".into())),])
     );
     assert_eq!(
         program.agents["reporter"],
@@ -94,10 +87,7 @@ fn every_step_reads_as_plain_data() {
         panic!("a delegate");
     };
     let params = delegate.params.as_ref().expect("params");
-    assert_eq!(
-        params.render(&|_| Some("Nice".into())),
-        json!({"n": 3, "deep": [{"at": "2020-01-01", "x": 1.5, "y": true, "s": "Nice"}]})
-    );
+    assert_eq!(params.render(&|_| Some("Nice".into())), json!({"n": 3, "deep": [{"at": "2020-01-01", "x": 1.5, "y": true, "s": "Nice"}]}));
     assert_eq!(
         *delegate,
         Delegate {
@@ -110,66 +100,27 @@ fn every_step_reads_as_plain_data() {
             params: Some(params.clone()),
         }
     );
-    assert_eq!(
-        turns[0][1..],
-        [Step::List, Step::Say(t("started {reports}"))]
-    );
+    assert_eq!(turns[0][1..], [Step::List, Step::Say(t("started {reports}"))]);
     assert_eq!(
         turns[1],
-        [
-            Step::Send {
-                to: t("r1"),
-                message: t("One more fact."),
-            },
-            Step::Memo(t("m")),
-            Step::Sleep(Duration::from_millis(1500)),
-            Step::AwaitChildren,
-        ]
+        [Step::Send { to: t("r1"), message: t("One more fact.") }, Step::Memo(t("m")), Step::Sleep(Duration::from_millis(1500)), Step::AwaitChildren,]
     );
     assert_eq!(
         turns[2],
         [
-            Step::Report {
-                text: t("done"),
-                quiet: false,
-            },
-            Step::Report {
-                text: t("t"),
-                quiet: true,
-            },
-            Step::Fail {
-                code: None,
-                message: t("f"),
-            },
-            Step::Fail {
-                code: Some("NO_X1".into()),
-                message: t("f"),
-            },
+            Step::Report { text: t("done"), quiet: false },
+            Step::Report { text: t("t"), quiet: true },
+            Step::Fail { code: None, message: t("f") },
+            Step::Fail { code: Some("NO_X1".into()), message: t("f") },
             Step::Panic(t("p")),
         ]
     );
     assert_eq!(
         turns[3],
         [
-            Step::ForEachFile {
-                dir: None,
-                files: vec![t("{dir}/**/*.{txt,md}")],
-                steps: vec![Step::Repeat {
-                    times: 0,
-                    steps: vec![Step::Say(t("{file}"))],
-                }],
-            },
-            Step::ForEachFile {
-                dir: Some(t("{dir}")),
-                files: vec![t("a"), t("b")],
-                steps: Vec::new(),
-            },
-            Step::ForEachChild {
-                steps: vec![Step::Send {
-                    to: t("{child}"),
-                    message: t("{label} {params.a.b}"),
-                }],
-            },
+            Step::ForEachFile { dir: None, files: vec![t("{dir}/**/*.{txt,md}")], steps: vec![Step::Repeat { times: 0, steps: vec![Step::Say(t("{file}"))] }] },
+            Step::ForEachFile { dir: Some(t("{dir}")), files: vec![t("a"), t("b")], steps: Vec::new() },
+            Step::ForEachChild { steps: vec![Step::Send { to: t("{child}"), message: t("{label} {params.a.b}") }] },
         ]
     );
     assert_eq!(turns[4], []);
@@ -180,9 +131,7 @@ fn steps_may_stand_in_steps_as_deep_as_toml_goes() {
     let deep = |levels| {
         let open = "{repeat = {times = 1, steps = [".repeat(levels);
         let close = "]}}".repeat(levels);
-        format!(
-            "run = {{root = \"a\"}}\n[agents.a]\nbehavior = \"script\"\nturns = [[{open}{close}]]"
-        )
+        format!("run = {{root = \"a\"}}\n[agents.a]\nbehavior = \"script\"\nturns = [[{open}{close}]]")
     };
     assert!(parse(&deep(25)).is_ok());
     assert!(parse(&deep(65)).is_err());

@@ -1,0 +1,555 @@
+//! The capability of a live agent: what it may do to its children and its parent.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use greenroom_session::{
+    descriptor::{DESCRIPTOR_VERSION, Descriptor, Mode},
+    event::{Body, Event, Role},
+    fold::DescriptorState,
+    head::Head,
+    header::{Header, NewSession},
+    id::{EffectKey, EffectKind, MessageId, Seq, SessionId},
+    listing::Verdict,
+    message::{Message, Source, text_of},
+    store::{Create, Done, LoadError, Op, Refused},
+};
+use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    activation::ActivationMessage,
+    behavior::TurnError,
+    catalog::{CatalogMessage, Entry},
+    error::{DeliverError, ListError, StartError, WriteError},
+    live::LiveView,
+    occurrence::Occurrence,
+    race::race_point,
+    registry::RegistryMessage,
+    services::Services,
+    turn::TurnCore,
+};
+
+/// The capability of one live agent, in one epoch.
+///
+/// It comes from a [`Turn`](crate::Turn) or a [`RootHandle`](crate::RootHandle) and from nowhere else: a session id, a `source` or a later epoch of the same session
+/// grants nothing. It ends with its epoch; one that came from a turn ends with the turn.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    services: Arc<Services>,
+    view: Arc<LiveView>,
+    turn: Option<Arc<TurnCore>>,
+}
+
+/// What a child is to be and to do.
+///
+/// ```
+/// use greenroom_actors::Delegate;
+/// let delegate = Delegate::new("reporter", "collect facts", "Collect three facts.").alias("r1");
+/// assert_eq!(delegate.label, "collect facts");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Delegate {
+    /// The registered behaviour that plays it.
+    pub agent: String,
+    /// Its durable label.
+    pub label: String,
+    /// Its first message.
+    pub prompt: String,
+    /// An alias, unique among its siblings.
+    pub alias: Option<String>,
+    /// What its behaviour is given.
+    pub params: Option<Value>,
+    /// `spawn` for an empty history, `fork` for the parent's up to its last ended turn.
+    pub provider: String,
+    /// Names the effect in place of its content.
+    pub key: Option<String>,
+}
+
+impl Delegate {
+    /// Describes a child with an empty history.
+    pub fn new(agent: impl Into<String>, label: impl Into<String>, prompt: impl Into<String>) -> Self {
+        Self { agent: agent.into(), label: label.into(), prompt: prompt.into(), alias: None, params: None, provider: "spawn".into(), key: None }
+    }
+
+    /// Gives it an alias.
+    #[must_use]
+    pub fn alias(mut self, alias: impl Into<String>) -> Self {
+        self.alias = Some(alias.into());
+        self
+    }
+
+    /// Gives its behaviour something.
+    #[must_use]
+    pub fn params(mut self, params: Value) -> Self {
+        self.params = Some(params);
+        self
+    }
+
+    /// Chooses the provider.
+    #[must_use]
+    pub fn provider(mut self, provider: impl Into<String>) -> Self {
+        self.provider = provider.into();
+        self
+    }
+
+    /// Names the effect: two delegations of one key within the turns of one message are one.
+    #[must_use]
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    fn content(&self) -> Vec<u8> {
+        match &self.key {
+            Some(key) => key.as_bytes().to_vec(),
+            None => {
+                let parts = (&self.label, &self.prompt, &self.alias, &self.params, &self.provider);
+                serde_json::to_vec(&parts).unwrap_or_else(|_| self.prompt.as_bytes().to_vec())
+            }
+        }
+    }
+
+    fn descriptor(&self, mode: Mode) -> Descriptor {
+        Descriptor {
+            version: DESCRIPTOR_VERSION,
+            mode,
+            provider: self.provider.clone(),
+            label: Some(self.label.clone()),
+            agent: self.agent.clone(),
+            alias: self.alias.clone(),
+            params: self.params.clone(),
+            model: None,
+            persona: None,
+            tool_filter: None,
+            ext: Map::new(),
+        }
+    }
+}
+
+/// A child whose first message is accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delegated {
+    /// The child.
+    pub child: SessionId,
+    /// Its first message.
+    pub message: MessageId,
+    /// Whether an earlier attempt had created it.
+    pub existing: bool,
+}
+
+impl Agent {
+    pub(crate) fn of_turn(core: Arc<TurnCore>) -> Self {
+        Self { services: core.services.clone(), view: core.view.clone(), turn: Some(core) }
+    }
+
+    pub(crate) fn of_root(services: Arc<Services>, view: Arc<LiveView>) -> Self {
+        Self { services, view, turn: None }
+    }
+
+    /// Returns the session that this is the agent of.
+    pub fn session(&self) -> &SessionId {
+        self.view.id()
+    }
+
+    /// Tells why this capability grants nothing any more.
+    fn over(&self) -> Option<&'static str> {
+        if self.turn.as_ref().is_some_and(|turn| turn.has_ended()) {
+            Some("the turn has ended")
+        } else if !self.view.is_open() {
+            Some("its epoch has ended")
+        } else {
+            None
+        }
+    }
+
+    /// Creates a continuable child with its first message and returns once both are durable.
+    ///
+    /// Within a turn this is an effect: the same delegation on a later attempt is the same child. One transaction creates the child; every check comes before it.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing of the child exists then, unless the error is `INDETERMINATE`.
+    ///
+    /// # Cancel safety
+    /// The child may exist. Within a turn the same delegation again is the same acceptance.
+    pub async fn start_continuable(&self, delegate: Delegate) -> Result<Delegated, StartError> {
+        self.start(delegate, Mode::Continuable).await
+    }
+
+    pub(crate) async fn start_one_shot(&self, delegate: Delegate) -> Result<Delegated, StartError> {
+        self.start(delegate, Mode::OneShot).await
+    }
+
+    async fn start(&self, delegate: Delegate, mode: Mode) -> Result<Delegated, StartError> {
+        let services = &self.services;
+        let parent = &self.view.header;
+        if !services.config.behaviors.contains_key(&delegate.agent) {
+            return Err(StartError::AgentUnknown(delegate.agent));
+        }
+        let depth = parent.depth.saturating_add(1);
+        if depth > services.config.max_depth {
+            return Err(StartError::Depth { depth, max_depth: services.config.max_depth });
+        }
+        let descriptor = delegate.descriptor(mode);
+        descriptor.check_new()?;
+        let key = self.turn.as_ref().map(|turn| turn.effect(EffectKind::Delegate, &delegate.agent, &delegate.content()));
+        let (child, message_id) = match key {
+            Some(key) => (key.session_id(), key.message_id()),
+            None => (SessionId::from_uuid(services.config.ids.uuid()), services.message_id()),
+        };
+        let source = Source::Coordinator { session: parent.id.clone() };
+        let message = Message::turn(&message_id, delegate.prompt.clone(), source, services.now())?;
+        let inherited = self.inherited(&delegate.provider).await?;
+        let mut session = NewSession::child(child.clone(), parent.id.clone(), parent.depth);
+        session.cwd.clone_from(&parent.cwd);
+        let create = Create::child(session, inherited, &descriptor, Some(Arc::new(message)), services.now())
+            .map_err(|error| StartError::Descriptor(greenroom_session::descriptor::DescriptorError::Malformed(error.to_string())))?;
+        // The last synchronous step: nothing that has ended may still create.
+        if let Some(over) = self.over() {
+            return Err(StartError::Unauthorized(over));
+        }
+        if services.is_draining() {
+            return Err(StartError::Draining);
+        }
+        let [pending] = services.journal.submit([Op::Create(create)]);
+        let wake = WakeOnDrop { services, child: &child, parent: &parent.id };
+        let done = pending.done().await;
+        race_point!("created-before-wake");
+        let existing = match done {
+            Ok(Done::Created { existing, .. }) => existing,
+            Ok(_) => false,
+            // The id is derived from everything that was asked for; what differs is what was inherited since.
+            Err(WriteError::Refused(Refused::Exists(_))) if key.is_some() => true,
+            // Waking what does not exist costs a look and does nothing.
+            Err(error) => return Err(error.into()),
+        };
+        drop(wake);
+        if !existing {
+            services.tell(|| Occurrence::Created { session: child.clone(), parent: parent.id.clone(), label: Some(delegate.label.as_str().into()) });
+        }
+        if let (Some(turn), Some(key)) = (&self.turn, key) {
+            turn.record_effect(key, EffectKind::Delegate, &delegate.agent, child.as_str());
+        }
+        Ok(Delegated { child, message: message_id, existing })
+    }
+
+    /// Returns what a child of this provider inherits.
+    async fn inherited(&self, provider: &str) -> Result<Vec<Event>, StartError> {
+        match provider {
+            "spawn" => Ok(Vec::new()),
+            "fork" => {
+                let id = self.view.id().clone();
+                let events = self
+                    .services
+                    .readers
+                    .read(move |reader| reader.events(&id, 0, usize::MAX))
+                    .await
+                    .map_err(|error: LoadError| StartError::Read(error.to_string()))?;
+                Ok(completed_prefix(events))
+            }
+            other => Err(StartError::NoProvider(other.to_owned())),
+        }
+    }
+
+    /// Sends a direct child the message of its next turn and returns once it is durable in the child's inbox.
+    ///
+    /// The message never redirects a turn under way. Within a turn this is an effect, and a full inbox is waited for within bounds.
+    ///
+    /// # Errors
+    /// [`DeliverError`]; the message was not delivered then, unless the error is `INDETERMINATE`.
+    ///
+    /// # Cancel safety
+    /// The message may have been accepted. Within a turn the same send again is the same acceptance.
+    pub async fn followup(&self, child: &SessionId, text: impl Into<String>) -> Result<MessageId, DeliverError> {
+        self.send(child, text.into(), None).await
+    }
+
+    /// Sends as [`Agent::followup`] under an id of the caller's choice: the same id and text again is the same acceptance.
+    ///
+    /// # Errors
+    /// As [`Agent::followup`]; `MESSAGE_ID_CONFLICT` if the id was used with another text.
+    ///
+    /// # Cancel safety
+    /// The message may have been accepted; the same call again is safe.
+    pub async fn followup_as(&self, id: MessageId, child: &SessionId, text: impl Into<String>) -> Result<MessageId, DeliverError> {
+        self.send(child, text.into(), Some(id)).await
+    }
+
+    async fn send(&self, child: &SessionId, text: String, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
+        let services = &self.services;
+        let header = addressee(services, child).await?;
+        if header.parent.as_ref() != Some(self.view.id()) {
+            return Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" });
+        }
+        let key = match &id {
+            None => self.turn.as_ref().map(|turn| turn.effect(EffectKind::Send, child.as_str(), text.as_bytes())),
+            Some(_) => None,
+        };
+        let id = id.or_else(|| key.map(EffectKey::message_id)).unwrap_or_else(|| services.message_id());
+        let source = Source::Coordinator { session: self.view.id().clone() };
+        let message = Message::turn(&id, text, source, services.now())?;
+        self.deliver(child, self.view.id(), message, key.map(|key| (key, EffectKind::Send))).await?;
+        Ok(id)
+    }
+
+    /// Reports to the parent: a note in its inbox, in order with all others. A waking note has an idle or settled parent run.
+    ///
+    /// # Errors
+    /// [`DeliverError`]; in a root `UNAUTHORIZED`, since it has nobody to report to.
+    ///
+    /// # Cancel safety
+    /// The report may have been accepted. Within a turn the same report again is the same acceptance.
+    pub async fn report(&self, text: impl Into<String>, quiet: bool) -> Result<MessageId, DeliverError> {
+        let services = &self.services;
+        let text = text.into();
+        let Some(parent) = self.view.header.parent.clone() else {
+            return Err(DeliverError::Unauthorized { child: self.view.id().to_string(), reason: "a root has nobody to report to" });
+        };
+        let key = self.turn.as_ref().map(|turn| turn.effect(EffectKind::Report, parent.as_str(), text.as_bytes()));
+        let id = key.map_or_else(|| services.message_id(), EffectKey::message_id);
+        let source = Source::SubagentReport { session: self.view.id().clone() };
+        let message = Message::note(id.clone(), text, source, services.now(), quiet)?;
+        self.deliver(&parent, &parent, message, key.map(|key| (key, EffectKind::Report))).await?;
+        Ok(id)
+    }
+
+    async fn deliver(&self, to: &SessionId, parent: &SessionId, message: Message, effect: Option<(EffectKey, EffectKind)>) -> Result<(), DeliverError> {
+        let services = &self.services;
+        let message = Arc::new(message);
+        let parent = (parent != to).then_some(parent);
+        let mut waited = Duration::ZERO;
+        let mut pause = Duration::from_millis(5);
+        loop {
+            // The last synchronous step before acceptance.
+            if let Some(reason) = self.over() {
+                return Err(DeliverError::Unauthorized { child: to.to_string(), reason });
+            }
+            if services.is_draining() && self.turn.is_none() {
+                return Err(DeliverError::Draining);
+            }
+            match services.accept(to, parent, message.clone()).await {
+                Ok(_) => break,
+                Err(WriteError::Refused(Refused::Busy { .. })) if self.turn.is_some() && waited < services.config.send_patience => {
+                    let Some(turn) = &self.turn else { continue };
+                    turn.take_slot();
+                    tokio::time::sleep(pause).await;
+                    turn.regain_slot().await;
+                    waited += pause;
+                    pause = (pause * 2).min(Duration::from_millis(200));
+                }
+                Err(error) => return Err(DeliverError::from_write(to, error)),
+            }
+        }
+        if let (Some(turn), Some((key, kind))) = (&self.turn, effect) {
+            turn.record_effect(key, kind, to.as_str(), message.id.as_str());
+        }
+        Ok(())
+    }
+
+    /// Asks a live direct child to end its turn, as `aborted`; its queue goes on. A child without a turn is left alone.
+    ///
+    /// # Errors
+    /// [`DeliverError::Unauthorized`] if this is not its parent, [`DeliverError::NotResumable`] if there is no such child.
+    ///
+    /// # Cancel safety
+    /// Asked or not.
+    pub async fn interrupt(&self, child: &SessionId) -> Result<(), DeliverError> {
+        let header = header_of(&self.services, child).await?;
+        if header.parent.as_ref() != Some(self.view.id()) {
+            return Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" });
+        }
+        if let Some(reason) = self.over() {
+            return Err(DeliverError::Unauthorized { child: child.to_string(), reason });
+        }
+        if let Some(view) = self.services.live.get(child) {
+            drop(view.actor.send_message(ActivationMessage::Interrupt { turn: None, cause: "parent".into() }));
+        }
+        Ok(())
+    }
+
+    /// Lists the direct children, oldest first, without waking any and without writing anything. Broken ones are entries.
+    ///
+    /// Costs the number of direct children.
+    ///
+    /// # Errors
+    /// [`ListError`] if the trace failed or `cancel` was cancelled.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list_children(&self, cancel: CancellationToken) -> Result<Vec<Entry>, ListError> {
+        if let Some(over) = self.over() {
+            return Err(ListError::Unauthorized(over));
+        }
+        list_children(&self.services, self.view.id().clone(), cancel).await
+    }
+}
+
+/// Asks the catalog for all children of a session.
+pub(crate) async fn list_children(services: &Services, parent: SessionId, cancel: CancellationToken) -> Result<Vec<Entry>, ListError> {
+    let Some(catalog) = &services.catalog else { return Err(ListError::QueryUnavailable) };
+    let (reply, entries) = oneshot::channel();
+    let sent = catalog.send_message(CatalogMessage::ListChildren { parent, page: None, verify: false, cancel, reply });
+    if sent.is_err() {
+        return Err(ListError::Query(crate::error::QueryError::Ended));
+    }
+    entries.await.unwrap_or(Err(ListError::Query(crate::error::QueryError::Ended))).map(|page| page.entries)
+}
+
+/// Wakes a created child even if its creator is dropped before it could.
+struct WakeOnDrop<'a> {
+    services: &'a Arc<Services>,
+    child: &'a SessionId,
+    parent: &'a SessionId,
+}
+
+impl Drop for WakeOnDrop<'_> {
+    fn drop(&mut self) {
+        self.services.wake(self.child, Some(self.parent));
+    }
+}
+
+/// Returns the events through the last ended turn; none if no turn has ended.
+fn completed_prefix(mut events: Vec<Event>) -> Vec<Event> {
+    let end = events.iter().rposition(|event| matches!(event.body, Body::TurnEnd { .. })).map_or(0, |at| at + 1);
+    events.truncate(end);
+    events
+}
+
+async fn header_of(services: &Services, id: &SessionId) -> Result<Arc<Header>, DeliverError> {
+    if let Some(view) = services.live.get(id) {
+        return Ok(view.header.clone());
+    }
+    let wanted = id.clone();
+    let unavailable = |reason: String| DeliverError::NotResumable { child: id.to_string(), reason };
+    match services.readers.read(move |reader| reader.header(&wanted)).await {
+        Ok(Some(header)) => Ok(header),
+        Ok(None) => Err(unavailable("there is no such session".into())),
+        Err(error) => Err(unavailable(error.to_string())),
+    }
+}
+
+/// Returns the header of a child that takes messages.
+async fn addressee(services: &Services, id: &SessionId) -> Result<Arc<Header>, DeliverError> {
+    let none = || DeliverError::NotResumable { child: id.to_string(), reason: "it has no supported continuation state; do not try again".into() };
+    if let Some(view) = services.live.get(id) {
+        let continuable =
+            view.log.look(|fold| matches!(fold.descriptor(), DescriptorState::One { parsed: Ok(descriptor), .. } if descriptor.mode == Mode::Continuable));
+        return if continuable { Ok(view.header.clone()) } else { Err(none()) };
+    }
+    let wanted = id.clone();
+    let unavailable = |reason: String| DeliverError::NotResumable { child: id.to_string(), reason };
+    let found = services
+        .readers
+        .read(move |reader| -> Result<_, LoadError> {
+            let Some(header) = reader.header(&wanted)? else { return Ok(None) };
+            let traced = greenroom_session::store::Traced { id: wanted.clone(), created_at: header.created_at, header: Ok(header.clone()) };
+            let described = reader.describe(std::slice::from_ref(&traced), false)?.pop();
+            Ok(Some((header, described)))
+        })
+        .await;
+    match found {
+        Ok(Some((header, Some(Ok(description))))) => match description.verdict {
+            Verdict::Child { mode: Mode::Continuable, .. } => Ok(header),
+            _ => Err(none()),
+        },
+        Ok(Some((_, Some(Err(error))))) => Err(unavailable(error.to_string())),
+        Ok(_) => Err(unavailable("there is no such session".into())),
+        Err(error) => Err(unavailable(error.to_string())),
+    }
+}
+
+/// Waits until no live session is owned by `parent`.
+pub(crate) async fn when_childless(services: &Services, parent: &SessionId) {
+    let (reply, done) = oneshot::channel();
+    if services.registry.send_message(RegistryMessage::WhenChildless { parent: parent.clone(), reply }).is_ok() {
+        // A registry that ended has no live children left.
+        drop(done.await);
+    }
+}
+
+/// What was tried for children that have work and do not run.
+#[derive(Debug, Default)]
+pub(crate) struct Patience(HashMap<SessionId, (Head, u32)>);
+
+/// How often a child that does not get on is started again by whoever waits for it.
+const TRIES: u32 = 3;
+
+impl Patience {
+    /// Tells whether it is worth another try, and counts it.
+    pub(crate) fn tries(&mut self, id: &SessionId, head: &Head) -> bool {
+        let entry = self.0.entry(id.clone()).or_insert_with(|| (head.clone(), 0));
+        if entry.0 != *head {
+            *entry = (head.clone(), 0);
+        }
+        entry.1 += 1;
+        entry.1 <= TRIES
+    }
+}
+
+/// Wakes direct children that have work and are not live; tells whether any is worth waiting for.
+pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &SessionId, patience: &mut Patience) -> Result<bool, TurnError> {
+    let id = parent.clone();
+    let own = services.store.owner().clone();
+    let children = services
+        .readers
+        .read(move |reader| {
+            let children = reader.children(Some(&id), None, usize::MAX)?;
+            let described = reader.describe(&children, false)?;
+            Ok::<_, greenroom_session::store::StoreError>(children.into_iter().zip(described).collect::<Vec<_>>())
+        })
+        .await
+        .map_err(|error| TurnError::new(error.code(), error.to_string()))?;
+    let mut worth = false;
+    let mut elsewhere = false;
+    for (child, described) in children {
+        let Ok(description) = described else { continue };
+        let Verdict::Child { agent, .. } = &description.verdict else { continue };
+        if description.holder.as_ref().is_some_and(|holder| *holder != own) {
+            elsewhere |= description.head.has_work();
+        } else if description.head.has_work() && services.config.behaviors.contains_key(agent) && patience.tries(&child.id, &description.head) {
+            services.wake(&child.id, Some(parent));
+            worth = true;
+        }
+    }
+    if elsewhere && !worth {
+        // Another process serves it; nothing here is told when it is done.
+        tokio::time::sleep(services.config.poll_interval).await;
+    }
+    Ok(worth || elsewhere)
+}
+
+/// Waits until a child has served what it has, and returns what it said last.
+pub(crate) async fn answer_of(services: &Arc<Services>, child: &SessionId) -> Result<String, TurnError> {
+    let mut patience = Patience::default();
+    loop {
+        let (reply, gone) = oneshot::channel();
+        if services.registry.send_message(RegistryMessage::WhenGone { session: child.clone(), reply }).is_ok() {
+            drop(gone.await);
+        }
+        let id = child.clone();
+        let log = services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| TurnError::new(error.code(), error.to_string()))?;
+        let head = log.fold.head();
+        if head.has_work() {
+            if !patience.tries(child, head) {
+                return Err(TurnError::new("NOT_RESUMABLE", format!("child {child} has work and cannot run")));
+            }
+            services.wake(child, log.fold.header().parent.as_ref());
+            continue;
+        }
+        return match head.last.as_ref().map(|last| (last.kind.as_str(), last.code.clone())) {
+            Some(("completed" | "max_tokens", _)) => {
+                let own: Seq = log.fold.header().seed_length;
+                let said = log
+                    .fold
+                    .surface()
+                    .nodes()
+                    .iter()
+                    .rev()
+                    .find(|node| node.seq >= own && node.message.role == Role::Assistant && !node.message.content.is_empty());
+                Ok(said.map(|node| text_of(&node.message.content)).unwrap_or_default())
+            }
+            Some((kind, code)) => Err(TurnError::new(code.unwrap_or_else(|| kind.to_uppercase()), format!("child {child} ended {kind}"))),
+            None => Err(TurnError::new("NOT_STARTED", format!("child {child} has not run"))),
+        };
+    }
+}

@@ -1,0 +1,285 @@
+//! The Catalog actor: the list of a parent's children.
+//!
+//! **Messages.** `ListChildren` and `ListRoots`, from agents and the host.
+//! **State.** None. It asks the Query actor for a trace and then for the descriptions of the direct children, and never talks to an Activation.
+//! **Order.** Each listing runs in a task of its own.
+//! **End.** A listing that is under way is answered.
+//!
+//! Two phases, two kinds of failure: if the trace fails there is no set of children to trust and the call fails; once it succeeded, a child
+//! that cannot be described is an entry that says so, and its siblings stay visible.
+
+use greenroom_session::{
+    codec::DecodeError,
+    descriptor::Mode,
+    head::{Outcome, TurnState},
+    id::SessionId,
+    listing::{Cursor, Description, Reason, Verdict},
+    store::Traced,
+};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    error::{ListError, QueryError},
+    live::LiveTable,
+    query::{Page, QueryMessage},
+};
+
+/// One line of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry {
+    /// A root.
+    Root(Listed),
+    /// A child that its descriptor describes.
+    Child(Listed),
+    /// A session that could not be described.
+    Diagnostic {
+        /// Its id.
+        id: SessionId,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+impl Entry {
+    /// Returns the session's id.
+    pub fn id(&self) -> &SessionId {
+        match self {
+            Self::Root(listed) | Self::Child(listed) => &listed.id,
+            Self::Diagnostic { id, .. } => id,
+        }
+    }
+
+    /// Returns what is known of a healthy session.
+    pub fn listed(&self) -> Option<&Listed> {
+        match self {
+            Self::Root(listed) | Self::Child(listed) => Some(listed),
+            Self::Diagnostic { .. } => None,
+        }
+    }
+}
+
+/// What a listing says of a healthy session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its id.
+    pub id: SessionId,
+    /// How it lives.
+    pub mode: Mode,
+    /// Its label; always there for a continuable child and a root.
+    pub label: Option<String>,
+    /// The registered behaviour that plays it.
+    pub agent: String,
+    /// Its alias.
+    pub alias: Option<String>,
+    /// Whether a live process holds it.
+    pub status: Status,
+    /// What it is doing, by its log.
+    pub turn: TurnState,
+    /// Messages that wait.
+    pub pending: u64,
+    /// Turns that it has begun.
+    pub turns: u64,
+    /// How its newest ended turn ended.
+    pub last_outcome: Option<Outcome>,
+    /// Whether it has children that are subagents.
+    pub has_children: bool,
+    /// Milliseconds since the Unix epoch; with the id the order of the list.
+    pub created_at: u64,
+}
+
+/// Whether a session is live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// A process holds it.
+    Running,
+    /// It is on disk only; a message brings it back. Says nothing of success.
+    Complete,
+}
+
+impl Status {
+    /// Returns the name that listings show.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Complete => "complete",
+        }
+    }
+}
+
+/// A part of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Listing {
+    /// The entries, by creation time then id in byte order.
+    pub entries: Vec<Entry>,
+    /// Where the next page begins, if a limit was given and reached.
+    pub next_cursor: Option<Cursor>,
+}
+
+type Reply = oneshot::Sender<Result<Listing, ListError>>;
+
+/// What the catalog is asked.
+#[derive(Debug)]
+pub enum CatalogMessage {
+    /// The children of a session.
+    ListChildren {
+        /// The parent.
+        parent: SessionId,
+        /// Which of them; all if `None`.
+        page: Option<Page>,
+        /// Read the logs instead of the derived rows.
+        verify: bool,
+        /// Cancels the listing.
+        cancel: CancellationToken,
+        /// Gets the answer.
+        reply: Reply,
+    },
+    /// The roots, and sessions whose parent is not in the store.
+    ListRoots {
+        /// Which of them; all if `None`.
+        page: Option<Page>,
+        /// Read the logs instead of the derived rows.
+        verify: bool,
+        /// Cancels the listing.
+        cancel: CancellationToken,
+        /// Gets the answer.
+        reply: Reply,
+    },
+}
+
+/// The actor.
+#[derive(Debug)]
+pub(crate) struct Catalog;
+
+#[derive(Debug, Clone)]
+pub(crate) struct CatalogState {
+    pub(crate) query: ActorRef<QueryMessage>,
+    pub(crate) live: LiveTable,
+}
+
+impl Actor for Catalog {
+    type Msg = CatalogMessage;
+    type State = CatalogState;
+    type Arguments = CatalogState;
+
+    async fn pre_start(&self, _myself: ActorRef<CatalogMessage>, state: CatalogState) -> Result<CatalogState, ActorProcessingErr> {
+        Ok(state)
+    }
+
+    async fn handle(&self, _myself: ActorRef<CatalogMessage>, message: CatalogMessage, state: &mut CatalogState) -> Result<(), ActorProcessingErr> {
+        let state = state.clone();
+        tokio::spawn(async move {
+            let (reply, listing) = match message {
+                CatalogMessage::ListChildren { parent, page, verify, cancel, reply } => {
+                    (reply, state.list(Some(parent), page.unwrap_or_default(), verify, cancel).await)
+                }
+                CatalogMessage::ListRoots { page, verify, cancel, reply } => (reply, state.list(None, page.unwrap_or_default(), verify, cancel).await),
+            };
+            drop(reply.send(listing));
+        });
+        Ok(())
+    }
+}
+
+impl CatalogState {
+    async fn list(&self, parent: Option<SessionId>, page: Page, verify: bool, cancel: CancellationToken) -> Result<Listing, ListError> {
+        let limit = page.limit;
+        // One more than asked for tells whether there is a next page.
+        let page = Page { limit: limit.map(|limit| limit.saturating_add(1)), ..page };
+        let mut children = match &parent {
+            Some(parent) => {
+                let session = parent.clone();
+                let page = page.clone();
+                self.ask(&cancel, |cancel, reply| QueryMessage::Trace { session, page, cancel, reply }).await?.children
+            }
+            None => self.ask(&cancel, |cancel, reply| QueryMessage::Roots { page, cancel, reply }).await?,
+        };
+        let more = limit.is_some_and(|limit| children.len() > limit);
+        children.truncate(limit.unwrap_or(usize::MAX));
+        let next_cursor = children.last().filter(|_| more).map(|last| Cursor { created_at: last.created_at, id: last.id.clone() });
+        let asked = children.clone();
+        let described = self.ask(&cancel, |cancel, reply| QueryMessage::Describe { children: asked, verify, cancel, reply }).await?;
+        let mut entries = Vec::with_capacity(children.len());
+        for (child, described) in children.into_iter().zip(described) {
+            entries.extend(self.entry(parent.as_ref(), child, described)?);
+        }
+        Ok(Listing { entries, next_cursor })
+    }
+
+    async fn ask<T>(
+        &self,
+        cancel: &CancellationToken,
+        message: impl FnOnce(CancellationToken, oneshot::Sender<Result<T, QueryError>>) -> QueryMessage,
+    ) -> Result<T, ListError> {
+        if cancel.is_cancelled() {
+            return Err(ListError::Cancelled);
+        }
+        let (reply, answer) = oneshot::channel();
+        if self.query.send_message(message(cancel.clone(), reply)).is_err() {
+            return Err(QueryError::Ended.into());
+        }
+        let answer = answer.await.unwrap_or(Err(QueryError::Ended));
+        // A cancellation that has been seen is the answer, whatever else there is.
+        if cancel.is_cancelled() { Err(ListError::Cancelled) } else { Ok(answer?) }
+    }
+
+    fn entry(&self, parent: Option<&SessionId>, child: Traced, described: Result<Description, QueryError>) -> Result<Option<Entry>, ListError> {
+        let Traced { id, created_at, header } = child;
+        let header = match header {
+            Ok(header) => header,
+            Err(DecodeError::Version(_)) => return Ok(Some(Entry::Diagnostic { id, reason: Reason::Unsupported })),
+            Err(_) => return Ok(Some(Entry::Diagnostic { id, reason: Reason::Corrupt })),
+        };
+        if parent.is_some() && header.parent.as_ref() != parent {
+            return Ok(Some(Entry::Diagnostic { id, reason: Reason::Corrupt }));
+        }
+        let description = match described {
+            Ok(description) => description,
+            Err(error) => {
+                return match reason_of(&error) {
+                    Some(reason) => Ok(Some(Entry::Diagnostic { id, reason })),
+                    None => Err(error.into()),
+                };
+            }
+        };
+        let held = description.holder.is_some() || self.live.is_resident(&id);
+        let status = if held { Status::Running } else { Status::Complete };
+        let head = description.head;
+        let mut listed = Listed {
+            id,
+            mode: Mode::Continuable,
+            label: None,
+            agent: String::new(),
+            alias: None,
+            status,
+            turn: head.turn_state(held),
+            pending: head.pending(),
+            turns: head.turns,
+            last_outcome: head.last,
+            has_children: description.has_children,
+            created_at,
+        };
+        Ok(match description.verdict {
+            Verdict::Plain => None,
+            Verdict::Broken { reason } => Some(Entry::Diagnostic { id: listed.id, reason }),
+            Verdict::Root { label, agent } => {
+                (listed.label, listed.agent) = (Some(label), agent);
+                Some(Entry::Root(listed))
+            }
+            Verdict::Child { mode, label, agent, alias, .. } => {
+                (listed.mode, listed.label, listed.agent, listed.alias) = (mode, label, agent, alias);
+                Some(Entry::Child(listed))
+            }
+        })
+    }
+}
+
+/// Says what a failed description means for the child's entry; `None` if it says nothing about the child.
+fn reason_of(error: &QueryError) -> Option<Reason> {
+    match error {
+        QueryError::SessionNotFound(_) | QueryError::EventNotFound { .. } | QueryError::PersistenceFailed(_) => Some(Reason::Unavailable),
+        QueryError::InvalidSurface { .. } | QueryError::SourceConflict(_) | QueryError::Corrupt { .. } => Some(Reason::Corrupt),
+        QueryError::InvalidLineage(_) | QueryError::InvalidWindow { .. } | QueryError::Cancelled | QueryError::Ended => None,
+    }
+}

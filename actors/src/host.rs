@@ -1,0 +1,421 @@
+//! The host: the authority of whoever owns the store, and the handles that keep roots.
+
+use std::sync::Arc;
+
+use greenroom_session::{
+    event::{Event, RootOpened},
+    header::NewSession,
+    id::{MessageId, Seq, SessionId},
+    message::{Message, Source},
+    store::{Create, Lease, LoadError, Log, MessageState, Op, StoreError},
+};
+use tokio::sync::{broadcast, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    activation::ActivationMessage,
+    agent::Agent,
+    catalog::{CatalogMessage, Listing},
+    error::{ActivateError, DeliverError, ListError, QueryError, StartError, WriteError},
+    live::LiveView,
+    occurrence::Occurrence,
+    query::{EventWindow, Page, QueryMessage, Trace},
+    registry::RegistryMessage,
+    services::Services,
+};
+
+/// The authority of whoever owns the store.
+///
+/// A behaviour gets no way to it from its turn; whoever hands it one has made that behaviour the host.
+#[derive(Debug, Clone)]
+pub struct Host {
+    current: watch::Receiver<Arc<Services>>,
+}
+
+/// What a new root is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRoot {
+    /// Its id; a new one if `None`.
+    pub id: Option<SessionId>,
+    /// Its opening event.
+    pub opened: RootOpened,
+    /// Absolute working folder.
+    pub cwd: Option<String>,
+}
+
+impl NewRoot {
+    /// Describes a root played by `agent`.
+    pub fn new(agent: impl Into<String>, label: impl Into<String>) -> Self {
+        let opened =
+            RootOpened { label: label.into(), agent: agent.into(), program_sha256: None, vars: std::collections::BTreeMap::new(), seed: None, params: None };
+        Self { id: None, opened, cwd: None }
+    }
+}
+
+impl Host {
+    pub(crate) fn new(current: watch::Receiver<Arc<Services>>) -> Self {
+        Self { current }
+    }
+
+    pub(crate) fn services(&self) -> Arc<Services> {
+        self.current.borrow().clone()
+    }
+
+    /// Creates a root if it does not exist, and keeps it live until the handle is dropped.
+    ///
+    /// # Errors
+    /// [`StartError`] if it could not be created; [`RootError::Activate`] if it could not be brought up.
+    ///
+    /// # Cancel safety
+    /// The root may exist.
+    pub async fn root(&self, new: NewRoot) -> Result<RootHandle, RootError> {
+        let services = self.services();
+        if !services.config.behaviors.contains_key(&new.opened.agent) {
+            return Err(RootError::Start(StartError::AgentUnknown(new.opened.agent)));
+        }
+        greenroom_session::text::check_label(&new.opened.label).map_err(|error| StartError::Descriptor(error.into()))?;
+        let id = new.id.unwrap_or_else(|| SessionId::from_uuid(services.config.ids.uuid()));
+        let mut session = NewSession::root(id.clone());
+        session.cwd = new.cwd;
+        let create = Create::opened(session, new.opened, services.now());
+        services.journal.commit(Op::Create(create)).await.map_err(StartError::from)?;
+        self.resume(&id).await
+    }
+
+    /// Brings a root up and keeps it live until the handle is dropped.
+    ///
+    /// # Errors
+    /// [`RootError::Activate`].
+    ///
+    /// # Cancel safety
+    /// The root may stay live until the runtime ends.
+    pub async fn resume(&self, id: &SessionId) -> Result<RootHandle, RootError> {
+        let services = self.services();
+        let view = ensure(&services, id).await?;
+        Ok(RootHandle { host: self.clone(), id: id.clone(), view: std::sync::Mutex::new(view) })
+    }
+
+    /// Sends any session the message of its next turn, as the user. Durable on return; served by whoever runs the session, now or later.
+    ///
+    /// With an id of the caller's choice the same call again is the same acceptance. A runtime actor that dies meanwhile is survived.
+    ///
+    /// # Errors
+    /// [`DeliverError`].
+    ///
+    /// # Cancel safety
+    /// The message may have been accepted.
+    pub async fn send(&self, session: &SessionId, text: impl Into<String>, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
+        let mut services = self.services();
+        let id = id.unwrap_or_else(|| services.message_id());
+        let message = Arc::new(Message::turn(&id, text, Source::User, services.now())?);
+        let mut current = self.current.clone();
+        for again in [true, false] {
+            if services.is_draining() && !again {
+                return Err(DeliverError::Draining);
+            }
+            match services.accept(session, None, message.clone()).await {
+                Ok(_) => return Ok(id),
+                Err(WriteError::Ended) if again => {
+                    // The same id is safe: ask the next generation.
+                    drop(tokio::time::timeout(services.config.start_deadline, current.changed()).await);
+                    services = self.services();
+                }
+                Err(error) => return Err(DeliverError::from_write(session, error)),
+            }
+        }
+        Err(DeliverError::Write(WriteError::Ended))
+    }
+
+    /// Ends the turn of a session that is live here, as `aborted`; its queue goes on. Returns whether a live session was asked.
+    pub fn interrupt(&self, session: &SessionId, cause: impl Into<String>) -> bool {
+        self.services().live.get(session).is_some_and(|view| view.actor.send_message(ActivationMessage::Interrupt { turn: None, cause: cause.into() }).is_ok())
+    }
+
+    /// Lists the children of a session, or the roots and orphans, without waking any and without writing anything.
+    ///
+    /// # Errors
+    /// [`ListError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list(&self, parent: Option<&SessionId>, page: Page, verify: bool, cancel: CancellationToken) -> Result<Listing, ListError> {
+        let services = self.services();
+        let Some(catalog) = &services.catalog else { return Err(ListError::QueryUnavailable) };
+        let (reply, listing) = oneshot::channel();
+        let page = Some(page);
+        let message = match parent {
+            Some(parent) => CatalogMessage::ListChildren { parent: parent.clone(), page, verify, cancel, reply },
+            None => CatalogMessage::ListRoots { page, verify, cancel, reply },
+        };
+        if catalog.send_message(message).is_err() {
+            return Err(QueryError::Ended.into());
+        }
+        listing.await.unwrap_or(Err(ListError::Query(QueryError::Ended)))
+    }
+
+    /// Returns where a session comes from and its direct children.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn trace(&self, session: &SessionId) -> Result<Trace, QueryError> {
+        let session = session.clone();
+        self.ask(|reply| QueryMessage::Trace { session, page: Page::default(), cancel: CancellationToken::new(), reply }).await
+    }
+
+    /// Returns events of a session from `from` (inclusive), at most `limit`, in order.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list_events(&self, session: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, QueryError> {
+        let session = session.clone();
+        self.ask(|reply| QueryMessage::Events { session, from, limit, reply }).await
+    }
+
+    /// Returns one event with up to 50 neighbours on either side.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn read_event(&self, session: &SessionId, seq: Seq, before: u64, after: u64) -> Result<EventWindow, QueryError> {
+        let session = session.clone();
+        self.ask(|reply| QueryMessage::Event { session, seq, before, after, reply }).await
+    }
+
+    /// Returns a whole session.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn load(&self, session: &SessionId) -> Result<Log, QueryError> {
+        let session = session.clone();
+        self.ask(|reply| QueryMessage::Load { session, reply }).await
+    }
+
+    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<Result<T, QueryError>>) -> QueryMessage) -> Result<T, QueryError> {
+        let services = self.services();
+        let (reply, answer) = oneshot::channel();
+        match &services.query {
+            Some(query) if query.send_message(message(reply)).is_ok() => answer.await.unwrap_or(Err(QueryError::Ended)),
+            _ => Err(QueryError::Ended),
+        }
+    }
+
+    /// Returns the ids that begin with `prefix`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn find(&self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+        let prefix = prefix.to_owned();
+        self.services().readers.read(move |reader| reader.find(&prefix, limit)).await
+    }
+
+    /// Tells where a message stands.
+    ///
+    /// # Errors
+    /// [`LoadError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn message(&self, session: &SessionId, message: &MessageId) -> Result<Option<MessageState>, LoadError> {
+        let (session, message) = (session.clone(), message.clone());
+        self.services().readers.read(move |reader| reader.message(&session, &message)).await
+    }
+
+    /// Wakes the sessions of a tree (of all trees if `None`) that have work and that no live process holds. Returns them.
+    ///
+    /// Starts are bounded by the configuration; what cannot run is reported by [`Occurrence::NotActivated`].
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    ///
+    /// # Cancel safety
+    /// Some may have been woken.
+    pub async fn recover(&self, root: Option<&SessionId>) -> Result<Vec<SessionId>, StoreError> {
+        let services = self.services();
+        let root = root.cloned();
+        let found = services.readers.read(move |reader| reader.runnable(root.as_ref(), usize::MAX)).await?;
+        for session in &found {
+            services.wake(session, None);
+        }
+        Ok(found)
+    }
+
+    /// Returns the leases in a tree.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn leases(&self, root: Option<&SessionId>) -> Result<Vec<Lease>, StoreError> {
+        let root = root.cloned();
+        self.services().readers.read(move |reader| reader.leases(root.as_ref())).await
+    }
+
+    /// Waits until no session of the tree is in a turn, runnable, or held by another live process, and returns the sessions that have work and cannot run.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing that a later call would not change.
+    pub async fn quiescent(&self, root: &SessionId) -> Result<Vec<SessionId>, StoreError> {
+        let mut patience = crate::agent::Patience::default();
+        loop {
+            let services = self.services();
+            let (reply, quiet) = oneshot::channel();
+            if services.registry.send_message(RegistryMessage::WhenQuiet { reply }).is_ok() {
+                drop(quiet.await);
+            }
+            let own = services.store.owner().clone();
+            let tree = root.clone();
+            let (runnable, elsewhere) = services
+                .readers
+                .read(move |reader| {
+                    let mut runnable = reader.runnable(Some(&tree), usize::MAX)?;
+                    let leases = reader.leases(Some(&tree))?;
+                    let elsewhere = leases.iter().any(|lease| lease.alive && lease.owner != own);
+                    // A kept root is held by this process, so it is not among the runnable ones.
+                    runnable.extend(leases.into_iter().filter(|lease| lease.owner == own).map(|lease| lease.session));
+                    let mut with_heads = Vec::new();
+                    for id in runnable {
+                        match reader.header(&id) {
+                            Ok(Some(header)) => with_heads.push(greenroom_session::store::Traced { id, created_at: header.created_at, header: Ok(header) }),
+                            Ok(None) => {}
+                            Err(_) => tracing::warn!(session = %id, "a session's header cannot be read"),
+                        }
+                    }
+                    let described = reader.describe(&with_heads, false)?;
+                    let working: Vec<_> = with_heads
+                        .into_iter()
+                        .zip(described)
+                        .filter_map(|(traced, description)| description.ok().filter(|d| d.head.has_work()).map(|d| (traced.id, d.head)))
+                        .collect();
+                    Ok::<_, StoreError>((working, elsewhere))
+                })
+                .await?;
+            let mut stuck = Vec::new();
+            let mut woken = false;
+            for (id, head) in runnable {
+                if patience.tries(&id, &head) {
+                    drop(services.registry.send_message(RegistryMessage::Wake { session: id, parent: None }));
+                    woken = true;
+                } else {
+                    stuck.push(id);
+                }
+            }
+            if elsewhere {
+                tokio::time::sleep(services.config.poll_interval).await;
+            } else if !woken {
+                return Ok(stuck);
+            }
+        }
+    }
+
+    /// Subscribes to what happens in live sessions. A slow subscriber loses the oldest.
+    pub fn subscribe(&self) -> broadcast::Receiver<Occurrence> {
+        self.services().occurrences.subscribe()
+    }
+
+    /// Returns how many sessions are live here.
+    pub fn live_count(&self) -> usize {
+        self.services().live.len()
+    }
+}
+
+async fn ensure(services: &Services, id: &SessionId) -> Result<Arc<LiveView>, ActivateError> {
+    let (reply, view) = oneshot::channel();
+    let ended = || ActivateError::Write(WriteError::Ended);
+    services.registry.send_message(RegistryMessage::Ensure { session: id.clone(), reply }).map_err(|_| ended())?;
+    view.await.unwrap_or_else(|_| Err(ended()))
+}
+
+/// Why a root could not be had.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum RootError {
+    /// It could not be created.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// It could not be brought up.
+    #[error(transparent)]
+    Activate(#[from] ActivateError),
+}
+
+impl RootError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Start(error) => error.code(),
+            Self::Activate(error) => error.code(),
+        }
+    }
+}
+
+/// Keeps a root live. Dropped, it lets the root settle when it has nothing to do.
+#[derive(Debug)]
+pub struct RootHandle {
+    host: Host,
+    id: SessionId,
+    view: std::sync::Mutex<Arc<LiveView>>,
+}
+
+impl RootHandle {
+    /// Returns the root's id.
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// Returns the root's capability. It ends with the root's epoch; ask again for the next one's.
+    pub fn agent(&self) -> Agent {
+        let services = self.host.services();
+        let mut view = self.view.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !view.is_open()
+            && let Some(newer) = services.live.get(&self.id)
+        {
+            *view = newer;
+        }
+        Agent::of_root(services, view.clone())
+    }
+
+    /// Sends the root the message of its next turn, as the user. See [`Host::send`].
+    ///
+    /// # Errors
+    /// [`DeliverError`].
+    ///
+    /// # Cancel safety
+    /// The message may have been accepted.
+    pub async fn send(&self, text: impl Into<String>) -> Result<MessageId, DeliverError> {
+        self.host.send(&self.id, text, None).await
+    }
+
+    /// Waits until the root and everything below it has nothing to do. See [`Host::quiescent`].
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn quiescent(&self) -> Result<Vec<SessionId>, StoreError> {
+        self.host.quiescent(&self.id).await
+    }
+}
+
+impl Drop for RootHandle {
+    fn drop(&mut self) {
+        drop(self.host.services().registry.send_message(RegistryMessage::Release { session: self.id.clone() }));
+    }
+}

@@ -1,0 +1,263 @@
+//! The Query actor: reads of the logical corpus, live sessions preferred.
+//!
+//! **Messages.** `Trace` and `Describe` from the Catalog; `Events`, `Event` and `Load` from the host.
+//! **State.** None: the store and the published live sessions are the corpus.
+//! **Order.** Every read runs in a task of its own, so that a slow one delays nobody.
+//! **End.** A query that is under way is answered; later ones fail as `SESSION_QUERY_PERSISTENCE_FAILED`.
+//!
+//! It never sends anything to an Activation, so a hung one cannot stall it, and it writes nothing.
+
+use std::{collections::HashSet, sync::Arc};
+
+use greenroom_session::{
+    event::Event,
+    header::Header,
+    id::{Seq, SessionId},
+    listing::{Cursor, Description},
+    store::{LoadError, Log, Reader, Traced},
+};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::{error::QueryError, live::LiveTable, readers::Readers};
+
+/// Most events on either side of the one that `Event` asks for.
+pub const READ_WINDOW_MAX: u64 = 50;
+
+/// Where a session comes from, and its direct children. No log was read for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// The session's header.
+    pub target: Arc<Header>,
+    /// Its ancestors, the parent first.
+    pub ancestors: Vec<Arc<Header>>,
+    /// The ancestor that is not in the store, if the chain ends at one.
+    pub unresolved_parent: Option<SessionId>,
+    /// Direct children, by creation time then id, within the page that was asked for.
+    pub children: Vec<Traced>,
+}
+
+/// One event and its neighbours.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EventWindow {
+    /// The session's header.
+    pub header: Arc<Header>,
+    /// The seq that was asked for.
+    pub seq: Seq,
+    /// The window, in order, clamped at the ends of the log.
+    pub events: Vec<Event>,
+}
+
+/// What of a list is wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Page {
+    /// Only what comes after this place.
+    pub after: Option<Cursor>,
+    /// At most this many; all if `None`.
+    pub limit: Option<usize>,
+}
+
+type Reply<T> = oneshot::Sender<Result<T, QueryError>>;
+
+/// What each child of a listing is, in the order asked for.
+pub type Descriptions = Vec<Result<Description, QueryError>>;
+
+/// What the query actor is asked.
+#[derive(Debug)]
+pub enum QueryMessage {
+    /// Where a session comes from and who its direct children are.
+    Trace {
+        /// The session.
+        session: SessionId,
+        /// Which children.
+        page: Page,
+        /// Cancels the query.
+        cancel: CancellationToken,
+        /// Gets the answer.
+        reply: Reply<Trace>,
+    },
+    /// The roots, and the sessions whose parent is not in the store.
+    Roots {
+        /// Which of them.
+        page: Page,
+        /// Cancels the query.
+        cancel: CancellationToken,
+        /// Gets the answer.
+        reply: Reply<Vec<Traced>>,
+    },
+    /// What each of these is.
+    Describe {
+        /// The sessions, as a trace found them.
+        children: Vec<Traced>,
+        /// Read the logs instead of the derived rows.
+        verify: bool,
+        /// Cancels the query.
+        cancel: CancellationToken,
+        /// Gets the answer.
+        reply: Reply<Descriptions>,
+    },
+    /// Events of a session, in order.
+    Events {
+        /// The session.
+        session: SessionId,
+        /// The first seq.
+        from: Seq,
+        /// At most this many.
+        limit: usize,
+        /// Gets the answer.
+        reply: Reply<Vec<Event>>,
+    },
+    /// One event with a window around it.
+    Event {
+        /// The session.
+        session: SessionId,
+        /// The event.
+        seq: Seq,
+        /// Events before it.
+        before: u64,
+        /// Events after it.
+        after: u64,
+        /// Gets the answer.
+        reply: Reply<EventWindow>,
+    },
+    /// A whole session.
+    Load {
+        /// The session.
+        session: SessionId,
+        /// Gets the answer.
+        reply: Reply<Log>,
+    },
+}
+
+/// The actor.
+#[derive(Debug)]
+pub(crate) struct Query;
+
+#[derive(Debug)]
+pub(crate) struct QueryState {
+    pub(crate) readers: Readers,
+    pub(crate) live: LiveTable,
+}
+
+impl Actor for Query {
+    type Msg = QueryMessage;
+    type State = QueryState;
+    type Arguments = QueryState;
+
+    async fn pre_start(&self, _myself: ActorRef<QueryMessage>, state: QueryState) -> Result<QueryState, ActorProcessingErr> {
+        Ok(state)
+    }
+
+    async fn handle(&self, _myself: ActorRef<QueryMessage>, message: QueryMessage, state: &mut QueryState) -> Result<(), ActorProcessingErr> {
+        let (readers, live) = (state.readers.clone(), state.live.clone());
+        match message {
+            QueryMessage::Trace { session, page, cancel, reply } => {
+                answer(reply, cancel, async move { readers.read(move |reader| trace(reader, &live, &session, &page)).await });
+            }
+            QueryMessage::Roots { page, cancel, reply } => {
+                answer(reply, cancel, async move {
+                    readers.read(move |reader| Ok(reader.children(None, page.after.as_ref(), page.limit.unwrap_or(usize::MAX))?)).await
+                });
+            }
+            QueryMessage::Describe { children, verify, cancel, reply } => {
+                answer(reply, cancel, async move {
+                    readers
+                        .read(move |reader| {
+                            Ok(reader.describe(&children, verify)?.into_iter().map(|described| described.map_err(QueryError::from_load)).collect())
+                        })
+                        .await
+                });
+            }
+            QueryMessage::Events { session, from, limit, reply } => {
+                answer(reply, CancellationToken::new(), async move {
+                    readers.read(move |reader| reader.events(&session, from, limit).map_err(QueryError::from_load)).await
+                });
+            }
+            QueryMessage::Event { session, seq, before, after, reply } => {
+                answer(reply, CancellationToken::new(), async move { readers.read(move |reader| read_event(reader, &session, seq, before, after)).await });
+            }
+            QueryMessage::Load { session, reply } => {
+                answer(reply, CancellationToken::new(), async move { readers.read(move |reader| reader.load(&session).map_err(QueryError::from_load)).await });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs a query in a task of its own; a cancellation that is seen at any point is the answer.
+fn answer<T: Send + 'static>(reply: Reply<T>, cancel: CancellationToken, query: impl Future<Output = Result<T, QueryError>> + Send + 'static) {
+    tokio::spawn(async move {
+        let result = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(QueryError::Cancelled),
+            result = query => if cancel.is_cancelled() { Err(QueryError::Cancelled) } else { result },
+        };
+        // Whoever asked may be gone.
+        drop(reply.send(result));
+    });
+}
+
+fn trace(reader: &mut dyn Reader, live: &LiveTable, session: &SessionId, page: &Page) -> Result<Trace, QueryError> {
+    let target = header(reader, live, session)?.ok_or_else(|| QueryError::SessionNotFound(session.clone()))?;
+    let mut ancestors = Vec::new();
+    let mut seen = HashSet::from([session.clone()]);
+    let mut unresolved_parent = None;
+    let mut next = target.parent.clone();
+    while let Some(id) = next {
+        if !seen.insert(id.clone()) {
+            return Err(QueryError::InvalidLineage(session.clone()));
+        }
+        match header(reader, live, &id)? {
+            Some(ancestor) => {
+                next = ancestor.parent.clone();
+                ancestors.push(ancestor);
+            }
+            None => {
+                unresolved_parent = Some(id);
+                next = None;
+            }
+        }
+    }
+    let children = reader.children(Some(session), page.after.as_ref(), page.limit.unwrap_or(usize::MAX))?;
+    for child in &children {
+        if let Ok(stored) = &child.header {
+            agree(live, stored)?;
+        }
+    }
+    Ok(Trace { target, ancestors, unresolved_parent, children })
+}
+
+fn header(reader: &mut dyn Reader, live: &LiveTable, id: &SessionId) -> Result<Option<Arc<Header>>, QueryError> {
+    match reader.header(id) {
+        Ok(Some(stored)) => {
+            agree(live, &stored)?;
+            Ok(Some(stored))
+        }
+        // What is live is known even where nothing of it is stored.
+        Ok(None) => Ok(live.get(id).map(|view| view.header.clone())),
+        Err(LoadError::NotFound(_)) => Ok(None),
+        Err(error) => Err(QueryError::from_load(error)),
+    }
+}
+
+fn agree(live: &LiveTable, stored: &Header) -> Result<(), QueryError> {
+    match live.get(&stored.id) {
+        Some(view) if *view.header != *stored => Err(QueryError::SourceConflict(stored.id.clone())),
+        _ => Ok(()),
+    }
+}
+
+fn read_event(reader: &mut dyn Reader, session: &SessionId, seq: Seq, before: u64, after: u64) -> Result<EventWindow, QueryError> {
+    if let Some(&asked) = [before, after].iter().find(|&&asked| asked > READ_WINDOW_MAX) {
+        return Err(QueryError::InvalidWindow { asked, max: READ_WINDOW_MAX });
+    }
+    let header = reader.header(session).map_err(QueryError::from_load)?.ok_or_else(|| QueryError::SessionNotFound(session.clone()))?;
+    let first = seq.saturating_sub(before);
+    let count = usize::try_from(seq - first + 1 + after).unwrap_or(usize::MAX);
+    let events = reader.events(session, first, count).map_err(QueryError::from_load)?;
+    if !events.iter().any(|event| event.seq == seq) {
+        return Err(QueryError::EventNotFound { session: session.clone(), seq });
+    }
+    Ok(EventWindow { header, seq, events })
+}

@@ -1,0 +1,70 @@
+//! A running set of actors over one store.
+
+use std::sync::Arc;
+
+use greenroom_session::store::{Store, StoreError};
+use ractor::{Actor, ActorRef};
+use tokio::sync::{broadcast, oneshot, watch};
+
+use crate::{
+    config::Config,
+    host::Host,
+    services::Services,
+    supervisor::{SHUTDOWN_SLACK, Supervisor, SupervisorArgs, SupervisorMessage, launch},
+};
+
+/// Occurrences that a slow subscriber may lag behind before it loses the oldest.
+const OCCURRENCES: usize = 4096;
+
+/// A running system. Dropping it stops the actors without order; [`System::shutdown`] ends it well.
+#[derive(Debug)]
+pub struct System {
+    supervisor: ActorRef<SupervisorMessage>,
+    current: watch::Receiver<Arc<Services>>,
+    config: Arc<Config>,
+}
+
+impl System {
+    /// Starts the actors over a store. `with_query: false` leaves out the query service: starting and sending work, listing does not.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot be read or an actor cannot start.
+    ///
+    /// # Cancel safety
+    /// Actors may be left running until their runtime ends.
+    pub async fn start(config: Config, store: Arc<dyn Store>, with_query: bool) -> Result<Self, StoreError> {
+        let config = Arc::new(config);
+        let (occurrences, _) = broadcast::channel(OCCURRENCES);
+        let io = |error: ractor::ActorProcessingErr| StoreError::Unsupported(format!("the runtime's actors cannot start: {error}"));
+        let (services, cells) = launch(&config, &store, &occurrences, with_query).await.map_err(io)?;
+        let (sender, current) = watch::channel(services.clone());
+        let args = SupervisorArgs { config: config.clone(), store, occurrences, current: sender, first: services, cells, with_query };
+        let (supervisor, _) = Actor::spawn(None, Supervisor, args).await.map_err(|error| io(error.into()))?;
+        Ok(Self { supervisor, current, config })
+    }
+
+    /// Returns the authority over everything in the store.
+    pub fn host(&self) -> Host {
+        Host::new(self.current.clone())
+    }
+
+    /// Ends every turn as `disposed`, every Activation child-first, and gives up the lease. What is pending stays pending.
+    ///
+    /// Bounded: turns that do not end in time are left to the next process, which serves them again.
+    ///
+    /// # Cancel safety
+    /// The shutdown goes on.
+    pub async fn shutdown(&self) {
+        let (reply, done) = oneshot::channel();
+        if self.supervisor.send_message(SupervisorMessage::Shutdown { reply }).is_ok() {
+            let bound = self.config.shutdown_grace * 3 + self.config.interrupt_grace + SHUTDOWN_SLACK;
+            drop(tokio::time::timeout(bound, done).await);
+        }
+    }
+}
+
+impl Drop for System {
+    fn drop(&mut self) {
+        self.supervisor.stop(None);
+    }
+}

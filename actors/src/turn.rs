@@ -1,0 +1,470 @@
+//! A turn: what a behaviour may use while it serves one message.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use greenroom_session::{
+    event::{Body, Role, SurfaceMessage},
+    fold::DescriptorState,
+    id::{EffectKey, EffectKind, MessageId, SessionId},
+    message::{Block, Source, text_of},
+    store::ClaimKind,
+};
+use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    agent::{Agent, Delegate, Delegated},
+    behavior::TurnError,
+    catalog::Entry,
+    error::{DeliverError, ListError, StartError, WriteError},
+    live::LiveView,
+    services::Services,
+};
+
+/// The inside of a turn, shared by the handles to it and by its Activation.
+#[derive(Debug)]
+pub(crate) struct TurnCore {
+    pub(crate) services: Arc<Services>,
+    pub(crate) view: Arc<LiveView>,
+    pub(crate) turn: u64,
+    pub(crate) message: MessageId,
+    pub(crate) attempt: u32,
+    cancel: CancellationToken,
+    ended: AtomicBool,
+    slot: Mutex<Option<OwnedSemaphorePermit>>,
+    effects: Mutex<HashMap<EffectKey, u32>>,
+}
+
+impl TurnCore {
+    pub(crate) fn new(
+        services: Arc<Services>,
+        view: Arc<LiveView>,
+        turn: u64,
+        message: MessageId,
+        attempt: u32,
+        slot: Option<OwnedSemaphorePermit>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            services,
+            view,
+            turn,
+            message,
+            attempt,
+            cancel: CancellationToken::new(),
+            ended: AtomicBool::new(false),
+            slot: Mutex::new(slot),
+            effects: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    /// Ends the turn: every handle to it is an error from here on.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn take_slot(&self) -> Option<OwnedSemaphorePermit> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Gets a turn slot again after it was given back.
+    pub(crate) async fn regain_slot(&self) {
+        if self.slot.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return;
+        }
+        // Only a closed semaphore refuses, and then the turn is being cancelled.
+        if let Ok(permit) = self.services.slots.clone().acquire_owned().await {
+            *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
+        }
+    }
+
+    /// Returns the key of the next effect of this kind, target and content.
+    pub(crate) fn effect(&self, kind: EffectKind, target: &str, content: &[u8]) -> EffectKey {
+        let session = self.view.id();
+        let first = EffectKey::new(session, &self.message, kind, target, content, 0);
+        let mut effects = self.effects.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = effects.entry(first).or_default();
+        let key = if *count == 0 { first } else { EffectKey::new(session, &self.message, kind, target, content, *count) };
+        *count += 1;
+        key
+    }
+
+    /// Records that an effect was accepted, once. It rides along with the next commit: should it be lost, the next attempt records it.
+    pub(crate) fn record_effect(&self, key: EffectKey, kind: EffectKind, target: &str, id: &str) {
+        let key = key.to_string();
+        if self.has_ended() || self.view.log.look(|fold| fold.serving().effects.contains(&key)) {
+            return;
+        }
+        self.append(vec![Body::EffectAccepted { turn: self.turn, message: self.message.clone(), key, kind, target: target.to_owned(), id: id.to_owned() }]);
+    }
+
+    /// Hands events over without waiting; a failure ends the Activation at its next write.
+    fn append(&self, bodies: Vec<Body>) {
+        let pending = self.view.log.append(bodies, Vec::new());
+        let view = self.view.clone();
+        if self.services.store.is_inline() {
+            // Already decided: remember a failure.
+            if let Some(done) = futures::FutureExt::now_or_never(pending.done()) {
+                drop(view.log.settled(done));
+            }
+        } else {
+            tokio::spawn(async move { drop(view.log.settled(pending.done().await)) });
+        }
+    }
+
+    async fn append_durably(&self, bodies: Vec<Body>) -> Result<(), WriteError> {
+        let done = self.view.log.append(bodies, Vec::new()).done().await;
+        self.view.log.settled(done).map(|_| ())
+    }
+}
+
+/// One turn, handed to a [`Behavior`](crate::Behavior).
+///
+/// What it does to other sessions ([`Turn::delegate`], [`Turn::send_message`], [`Turn::report`]) is an effect with a key: doing the same again on a
+/// later attempt at the same message is the same acceptance. A handle used after the turn's end answers with `TURN_ENDED`.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    core: Arc<TurnCore>,
+    agent: Agent,
+}
+
+impl Turn {
+    pub(crate) fn new(core: Arc<TurnCore>) -> Self {
+        let agent = Agent::of_turn(core.clone());
+        Self { core, agent }
+    }
+
+    fn check(&self) -> Result<(), TurnError> {
+        if self.core.has_ended() { Err(TurnError::new("TURN_ENDED", "the turn has ended")) } else { Ok(()) }
+    }
+
+    /// Returns the session.
+    pub fn session(&self) -> &SessionId {
+        self.core.view.id()
+    }
+
+    /// Returns the parent.
+    pub fn parent(&self) -> Option<&SessionId> {
+        self.core.view.header.parent.as_ref()
+    }
+
+    /// Returns the depth below the root.
+    pub fn depth(&self) -> u32 {
+        self.core.view.header.depth
+    }
+
+    /// Returns the turn's number, from 1 over the life of the session.
+    pub fn number(&self) -> u64 {
+        self.core.turn
+    }
+
+    /// Returns which attempt at this message this is, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.core.attempt
+    }
+
+    /// Returns the id of the message that the turn serves.
+    pub fn message_id(&self) -> &MessageId {
+        &self.core.message
+    }
+
+    /// Returns the message that the turn serves; `None` for a turn that notes opened.
+    pub fn message(&self) -> Option<Arc<SurfaceMessage>> {
+        self.core.view.log.look(|fold| fold.serving().message.clone())
+    }
+
+    /// Returns the message's text; empty for a turn that notes opened.
+    pub fn text(&self) -> String {
+        self.message().map(|message| text_of(&message.content)).unwrap_or_default()
+    }
+
+    /// Returns the notes that have joined, in order, over all attempts at this message.
+    pub fn notes(&self) -> Vec<Arc<SurfaceMessage>> {
+        self.core.view.log.look(|fold| fold.serving().notes.clone())
+    }
+
+    /// Returns everything that was said in this session and not compacted, in order.
+    pub fn history(&self) -> Vec<Arc<SurfaceMessage>> {
+        self.core.view.log.look(|fold| fold.surface().messages().cloned().collect())
+    }
+
+    /// Returns the rank of this message among the `turn` messages that the session has begun to serve, from 0; `None` for a turn that notes opened.
+    pub fn rank(&self) -> Option<usize> {
+        let message = self.message()?;
+        self.core.view.log.look(|fold| {
+            let own = |said: &&Arc<SurfaceMessage>| said.role == Role::User && !matches!(said.source.kind(), "subagent-report" | "subagent-settled");
+            fold.surface().messages().filter(own).position(|said| said.id == message.id)
+        })
+    }
+
+    /// Returns what the behaviour was given when the session was created.
+    pub fn params(&self) -> Option<Value> {
+        self.core.view.log.look(|fold| match (fold.root(), fold.descriptor()) {
+            (Some(root), _) => root.params.clone(),
+            (None, DescriptorState::One { parsed: Ok(descriptor), .. }) => descriptor.params.clone(),
+            _ => None,
+        })
+    }
+
+    /// Returns the session's label.
+    pub fn label(&self) -> Option<String> {
+        self.core.view.log.look(|fold| match (fold.root(), fold.descriptor()) {
+            (Some(root), _) => Some(root.label.clone()),
+            (None, DescriptorState::One { parsed: Ok(descriptor), .. }) => descriptor.label.clone(),
+            _ => None,
+        })
+    }
+
+    /// Returns the name under which the behaviour is registered.
+    pub fn agent_name(&self) -> String {
+        self.core.view.log.look(|fold| fold.agent().unwrap_or_default().to_owned())
+    }
+
+    /// Returns the variables of the program, in a root.
+    pub fn vars(&self) -> std::collections::BTreeMap<String, String> {
+        self.core.view.log.look(|fold| fold.root().map(|root| root.vars.clone()).unwrap_or_default())
+    }
+
+    /// Returns the time in milliseconds since the Unix epoch, by the runtime's clock.
+    pub fn now_ms(&self) -> u64 {
+        self.core.services.now()
+    }
+
+    /// Returns a token that is cancelled when the turn is interrupted or the runtime shuts down.
+    pub fn cancelled(&self) -> CancellationToken {
+        self.core.cancel.clone()
+    }
+
+    /// Returns this agent's capability; its effects are effects of this turn.
+    pub fn agent(&self) -> Agent {
+        self.agent.clone()
+    }
+
+    /// Says something: appends an `assistant/message`. Durable with the next durable step, at the latest with the turn's end.
+    ///
+    /// # Errors
+    /// `TURN_ENDED`, or what was wrong with an earlier write.
+    pub fn say(&self, text: impl Into<String>) -> Result<(), TurnError> {
+        self.check()?;
+        let turn = self.core.turn;
+        let step = self.core.view.log.look(|fold| fold.head().open.as_ref().map_or(0, |open| open.steps));
+        let id = MessageId::from_uuid(self.core.services.config.ids.uuid());
+        let message = SurfaceMessage { id, role: Role::Assistant, content: vec![Block::text(text)], source: Source::Agent { name: self.agent_name() } };
+        self.core.append(vec![Body::AssistantMessage { turn, step, message, usage: None }]);
+        self.broken()
+    }
+
+    /// Notes something in the log that no model sees. Durable with the next durable step, at the latest with the turn's end.
+    ///
+    /// # Errors
+    /// `TURN_ENDED`, or what was wrong with an earlier write.
+    pub fn memo(&self, text: impl Into<String>) -> Result<(), TurnError> {
+        self.check()?;
+        self.core.append(vec![Body::Memo { turn: self.core.turn, message: self.core.message.clone(), key: None, text: text.into() }]);
+        self.broken()
+    }
+
+    fn broken(&self) -> Result<(), TurnError> {
+        self.core.view.log.broken().map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Returns an input that an attempt at this message has recorded.
+    pub fn recorded(&self, key: &str) -> Option<String> {
+        self.core.view.log.look(|fold| fold.serving().recorded.get(key).cloned())
+    }
+
+    /// Records an input from outside that decides effects, durably, so that a later attempt reads it instead of looking again.
+    ///
+    /// # Errors
+    /// `TURN_ENDED`, or the write error.
+    ///
+    /// # Cancel safety
+    /// Recorded or not; ask [`Turn::recorded`].
+    pub async fn record(&self, key: impl Into<String>, text: impl Into<String>) -> Result<(), TurnError> {
+        self.check()?;
+        let body = Body::Memo { turn: self.core.turn, message: self.core.message.clone(), key: Some(key.into()), text: text.into() };
+        Ok(self.core.append_durably(vec![body]).await?)
+    }
+
+    /// Returns the answer that an attempt at this message has recorded.
+    pub fn answer(&self) -> Option<String> {
+        self.core.view.log.look(|fold| fold.serving().answer.clone())
+    }
+
+    /// Records an answer durably, before its effects, so that a later attempt replays it.
+    ///
+    /// # Errors
+    /// `TURN_ENDED`, or the write error.
+    ///
+    /// # Cancel safety
+    /// Recorded or not; ask [`Turn::answer`].
+    pub async fn record_answer(&self, text: impl Into<String>) -> Result<(), TurnError> {
+        self.check()?;
+        let body = Body::AnswerRecorded { message: self.core.message.clone(), attempt: self.core.attempt, text: text.into() };
+        Ok(self.core.append_durably(vec![body]).await?)
+    }
+
+    /// Begins the next step, ending the one before: a step boundary, at which pending notes join.
+    ///
+    /// # Errors
+    /// `TURN_ENDED`, or the write error.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe within a turn that goes on: do not race it against another use of the turn.
+    pub async fn step(&self) -> Result<(), TurnError> {
+        self.check()?;
+        let turn = self.core.turn;
+        let (open, steps) = self.core.view.log.look(|fold| fold.head().open.as_ref().map_or((None, 0), |open| (open.step, open.steps)));
+        let start = Body::StepStart { turn, step: steps + 1 };
+        match open {
+            // The turn's start was a boundary itself.
+            None if steps == 0 => {
+                self.core.append(vec![start]);
+                self.broken()
+            }
+            None => Ok(self.core.view.log.append_and_claim(vec![start], ClaimKind::Notes).await.map(|_| ())?),
+            Some(step) => {
+                let end = Body::StepEnd { turn, step, cut: None };
+                Ok(self.core.view.log.append_and_claim(vec![end, start], ClaimKind::Notes).await.map(|_| ())?)
+            }
+        }
+    }
+
+    /// Joins the notes that have come since the last boundary and returns how many there were.
+    ///
+    /// # Errors
+    /// `TURN_ENDED`, or the write error.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe within a turn that goes on.
+    pub async fn join_notes(&self) -> Result<usize, TurnError> {
+        self.check()?;
+        Ok(self.core.view.log.claim(ClaimKind::Notes).await?.map_or(0, |claimed| claimed.taken.len()))
+    }
+
+    /// Delegates to a continuable background child and goes on. See [`Agent::start_continuable`].
+    ///
+    /// # Errors
+    /// [`StartError`].
+    ///
+    /// # Cancel safety
+    /// The child may exist; the same delegation again is the same acceptance.
+    pub async fn delegate(&self, delegate: Delegate) -> Result<Delegated, StartError> {
+        self.agent.start_continuable(delegate).await
+    }
+
+    /// Delegates to a one-shot child, gives the turn slot back, and waits for its answer.
+    ///
+    /// # Errors
+    /// [`TurnError`] with the code of [`StartError`], `CANCELLED`, or the code with which the child failed.
+    ///
+    /// # Cancel safety
+    /// The child goes on; the same delegation again waits for the same child.
+    pub async fn delegate_and_wait(&self, delegate: Delegate) -> Result<String, TurnError> {
+        self.check()?;
+        let delegated = self.agent.start_one_shot(delegate).await?;
+        self.core.take_slot();
+        let answer = tokio::select! {
+            answer = crate::agent::answer_of(&self.core.services, &delegated.child) => answer,
+            () = self.core.cancel.cancelled() => Err(TurnError::new("CANCELLED", "the turn was cancelled")),
+        };
+        self.core.regain_slot().await;
+        answer
+    }
+
+    /// Sends a child the message of its next turn. Waits, within bounds and without a turn slot, while its inbox is full. See [`Agent::followup`].
+    ///
+    /// # Errors
+    /// [`DeliverError`].
+    ///
+    /// # Cancel safety
+    /// The message may have been accepted; the same send again is the same acceptance.
+    pub async fn send_message(&self, child: &SessionId, text: impl Into<String>) -> Result<MessageId, DeliverError> {
+        self.agent.followup(child, text).await
+    }
+
+    /// Reports to the parent. `quiet` does not wake it. See [`Agent::report`].
+    ///
+    /// # Errors
+    /// [`DeliverError`]; in a root `UNAUTHORIZED`.
+    ///
+    /// # Cancel safety
+    /// The report may have been accepted; the same report again is the same acceptance.
+    pub async fn report(&self, text: impl Into<String>, quiet: bool) -> Result<MessageId, DeliverError> {
+        self.agent.report(text, quiet).await
+    }
+
+    /// Lists this agent's children without waking any. See [`Agent::list_children`].
+    ///
+    /// # Errors
+    /// [`ListError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list_agents(&self) -> Result<Vec<Entry>, ListError> {
+        self.agent.list_children(self.core.cancel.clone()).await
+    }
+
+    /// Finds a child by the alias that it was created with.
+    ///
+    /// # Errors
+    /// [`TurnError`] if the store cannot be read.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn child_by_alias(&self, alias: &str) -> Result<Option<SessionId>, TurnError> {
+        let (parent, alias) = (self.session().clone(), alias.to_owned());
+        self.core.services.readers.read(move |reader| reader.alias(&parent, &alias)).await.map_err(|error| TurnError::new(error.code(), error.to_string()))
+    }
+
+    /// Waits until no child is live or runnable, joining notes as they come. The turn slot is given back meanwhile.
+    ///
+    /// A child that waits for children of its own is live. A child that cannot run (its agent unknown, its log damaged) is not waited for.
+    ///
+    /// # Errors
+    /// `TURN_ENDED`, `CANCELLED`, or the error of a write or a read.
+    ///
+    /// # Cancel safety
+    /// Not cancel safe within a turn that goes on.
+    pub async fn await_children(&self) -> Result<(), TurnError> {
+        self.check()?;
+        self.core.take_slot();
+        let waited = self.wait_for_children().await;
+        self.core.regain_slot().await;
+        waited
+    }
+
+    async fn wait_for_children(&self) -> Result<(), TurnError> {
+        let mut patience = crate::agent::Patience::default();
+        loop {
+            let childless = crate::agent::when_childless(&self.core.services, self.session());
+            tokio::pin!(childless);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = self.core.cancel.cancelled() => return Err(TurnError::new("CANCELLED", "the turn was cancelled")),
+                    () = &mut childless => break,
+                    () = self.core.view.news.notified() => { self.join_notes().await?; }
+                }
+            }
+            if !crate::agent::wake_runnable_children(&self.core.services, self.session(), &mut patience).await? {
+                break;
+            }
+        }
+        self.join_notes().await.map(|_| ())
+    }
+}

@@ -1,0 +1,293 @@
+//! The facade: a runtime over one store.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use greenroom_actors::{
+    Behavior, Config, Host, Occurrence, RootHandle, System, Turn, TurnEnd, TurnError,
+    catalog::Listing,
+    error::{ListError, QueryError},
+    host::{NewRoot, RootError},
+    query::{EventWindow, Page, Trace},
+};
+use greenroom_session::{
+    clock::{Clock, IdSource},
+    event::{Event, Role},
+    id::{Seq, SessionId},
+    message::text_of,
+    store::{Store, StoreError},
+};
+use thiserror::Error;
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+
+use crate::store_url::{StoreUrl, StoreUrlError};
+
+/// Why a runtime could not be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The URL names no store.
+    #[error(transparent)]
+    Url(#[from] StoreUrlError),
+    /// The store could not be opened.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl OpenError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Url(_) => "STORE_URL",
+            Self::Store(error) => error.code(),
+        }
+    }
+}
+
+/// Puts a [`Runtime`] together.
+#[derive(Debug)]
+pub struct RuntimeBuilder {
+    config: Config,
+    with_query: bool,
+}
+
+impl RuntimeBuilder {
+    /// Registers a behaviour under the name that logs use. The factory makes one per Activation.
+    ///
+    /// The name must stay the same for as long as sessions that it plays exist.
+    #[must_use]
+    pub fn behavior<B: Behavior>(mut self, name: impl Into<String>, factory: impl Fn() -> B + Send + Sync + 'static) -> Self {
+        self.config.behavior(name, factory);
+        self
+    }
+
+    /// Registers a closure as a behaviour.
+    #[must_use]
+    pub fn closure<F, Fut>(self, name: impl Into<String>, closure: F) -> Self
+    where
+        F: FnMut(Turn) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Result<TurnEnd, TurnError>> + Send + 'static,
+    {
+        self.behavior(name, move || closure.clone())
+    }
+
+    /// Bounds the turns that run at once. Default 64. A turn that waits for children does not count.
+    #[must_use]
+    pub fn max_live(mut self, turns: usize) -> Self {
+        self.config.max_live = turns;
+        self
+    }
+
+    /// Bounds the sessions that are loaded at once. Default 64.
+    #[must_use]
+    pub fn max_starting(mut self, sessions: usize) -> Self {
+        self.config.max_starting = sessions;
+        self
+    }
+
+    /// Bounds the depth of children; a root has depth 0. Default 8.
+    #[must_use]
+    pub fn max_depth(mut self, depth: u32) -> Self {
+        self.config.max_depth = depth;
+        self
+    }
+
+    /// Bounds the pending `turn` messages of one session. Default 1,024; one more is `BUSY`.
+    #[must_use]
+    pub fn inbox_limit(mut self, messages: u64) -> Self {
+        self.config.inbox_limit = messages;
+        self
+    }
+
+    /// Bounds the attempts without durable progress that a message gets. Default 3.
+    #[must_use]
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.config.max_attempts = attempts;
+        self
+    }
+
+    /// Bounds how long a send within a turn waits for a full inbox. Default 30 s.
+    #[must_use]
+    pub fn send_patience(mut self, patience: Duration) -> Self {
+        self.config.send_patience = patience;
+        self
+    }
+
+    /// Bounds how long an interrupted turn may go on before it is dropped. Default 2 s.
+    #[must_use]
+    pub fn interrupt_grace(mut self, grace: Duration) -> Self {
+        self.config.interrupt_grace = grace;
+        self
+    }
+
+    /// Replaces the clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.config.clock = clock;
+        self
+    }
+
+    /// Replaces the source of new ids.
+    #[must_use]
+    pub fn ids(mut self, ids: Arc<dyn IdSource>) -> Self {
+        self.config.ids = ids;
+        self
+    }
+
+    /// Leaves out the query service: starting and sending work, listing fails with `SUBAGENT_CONTROL_SESSION_QUERY_UNAVAILABLE`.
+    #[must_use]
+    pub fn without_query(mut self) -> Self {
+        self.with_query = false;
+        self
+    }
+
+    /// Opens a store by its URL, making it if there is none, and starts the runtime over it.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    ///
+    /// # Cancel safety
+    /// The store may have been made.
+    pub async fn open(self, url: &str) -> Result<Runtime, OpenError> {
+        let url: StoreUrl = url.parse()?;
+        let store = match &url {
+            StoreUrl::Memory => url.open()?,
+            StoreUrl::Sqlite(_) => tokio::task::spawn_blocking(move || url.open()).await.map_err(|error| StoreError::Io(Box::new(error)))??,
+        };
+        self.start(store).await
+    }
+
+    /// Starts the runtime over a store that is open.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    ///
+    /// # Cancel safety
+    /// Actors may be left running until the async runtime ends.
+    pub async fn start(self, store: Arc<dyn Store>) -> Result<Runtime, OpenError> {
+        let system = System::start(self.config, store, self.with_query).await?;
+        Ok(Runtime { host: system.host(), system })
+    }
+}
+
+/// A running greenroom over one store.
+#[derive(Debug)]
+pub struct Runtime {
+    system: System,
+    host: Host,
+}
+
+impl Runtime {
+    /// Begins to put a runtime together.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder { config: Config::default(), with_query: true }
+    }
+
+    /// Returns the authority of whoever owns the store.
+    pub fn host(&self) -> Host {
+        self.host.clone()
+    }
+
+    /// Creates a root and keeps it live until the handle is dropped.
+    ///
+    /// # Errors
+    /// [`RootError`].
+    ///
+    /// # Cancel safety
+    /// The root may exist.
+    pub async fn root(&self, agent: impl Into<String>, label: impl Into<String>) -> Result<RootHandle, RootError> {
+        self.host.root(NewRoot::new(agent, label)).await
+    }
+
+    /// Brings an existing root up again and keeps it live until the handle is dropped.
+    ///
+    /// # Errors
+    /// [`RootError`].
+    ///
+    /// # Cancel safety
+    /// The root may stay live until the runtime ends.
+    pub async fn resume(&self, root: &SessionId) -> Result<RootHandle, RootError> {
+        self.host.resume(root).await
+    }
+
+    /// Lists the children of a session, or the roots and orphans if `None`, waking none.
+    ///
+    /// # Errors
+    /// [`ListError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list(&self, parent: Option<&SessionId>) -> Result<Listing, ListError> {
+        self.host.list(parent, Page::default(), false, CancellationToken::new()).await
+    }
+
+    /// Returns where a session comes from and its direct children.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn trace(&self, session: &SessionId) -> Result<Trace, QueryError> {
+        self.host.trace(session).await
+    }
+
+    /// Returns all events of a session in order.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list_events(&self, session: &SessionId) -> Result<Vec<Event>, QueryError> {
+        self.host.list_events(session, 0, usize::MAX).await
+    }
+
+    /// Returns one event with up to 50 neighbours on either side.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn read_event(&self, session: &SessionId, seq: Seq, before: u64, after: u64) -> Result<EventWindow, QueryError> {
+        self.host.read_event(session, seq, before, after).await
+    }
+
+    /// Subscribes to what happens in live sessions. A slow subscriber loses the oldest.
+    pub fn subscribe(&self) -> broadcast::Receiver<Occurrence> {
+        self.host.subscribe()
+    }
+
+    /// Wakes the sessions of a tree (of all trees if `None`) that have work and that no live process holds.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    ///
+    /// # Cancel safety
+    /// Some may have been woken.
+    pub async fn recover(&self, root: Option<&SessionId>) -> Result<Vec<SessionId>, StoreError> {
+        self.host.recover(root).await
+    }
+
+    /// Returns what the session itself said last, if it has said anything.
+    ///
+    /// # Errors
+    /// [`QueryError`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn last_answer(&self, session: &SessionId) -> Result<Option<String>, QueryError> {
+        let log = self.host.load(session).await?;
+        let said = log.fold.surface().messages().rev().find(|message| message.role == Role::Assistant).map(|message| text_of(&message.content));
+        Ok(said)
+    }
+
+    /// Ends every turn as `disposed` and every Activation child-first. What is pending stays pending and is served by the next runtime.
+    ///
+    /// # Cancel safety
+    /// The shutdown goes on.
+    pub async fn shutdown(&self) {
+        self.system.shutdown().await;
+    }
+}

@@ -1,0 +1,74 @@
+//! Which store a URL names: `memory:`, `sqlite:PATH`.
+
+use std::{fmt, path::PathBuf, str::FromStr, sync::Arc};
+
+use greenroom_session::store::{Store, StoreError, memory::MemoryStore};
+use thiserror::Error;
+
+/// A store by its kind and place.
+///
+/// ```
+/// use greenroom::store_url::StoreUrl;
+/// let url: StoreUrl = "sqlite:/srv/desk.db".parse()?;
+/// assert_eq!(url.to_string(), "sqlite:/srv/desk.db");
+/// assert!("desk.db".parse::<StoreUrl>().is_err());
+/// # Ok::<(), greenroom::store_url::StoreUrlError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// In memory; ends with the process.
+    Memory,
+    /// In an SQLite file.
+    Sqlite(PathBuf),
+}
+
+/// Why a text names no store.
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreUrlError {
+    /// The scheme is none of ours.
+    #[error("{0:?} names no store: expected `sqlite:PATH` or `memory:`")]
+    Scheme(String),
+    /// The path is missing.
+    #[error("{0:?} has no path: expected `sqlite:PATH`")]
+    NoPath(String),
+}
+
+impl FromStr for StoreUrl {
+    type Err = StoreUrlError;
+    fn from_str(text: &str) -> Result<Self, StoreUrlError> {
+        match text.split_once(':') {
+            Some(("memory", "")) => Ok(Self::Memory),
+            Some(("sqlite", "")) => Err(StoreUrlError::NoPath(text.to_owned())),
+            Some(("sqlite", path)) => Ok(Self::Sqlite(PathBuf::from(path))),
+            _ => Err(StoreUrlError::Scheme(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+        }
+    }
+}
+
+impl StoreUrl {
+    /// Opens the store, making it if there is none.
+    ///
+    /// Blocks for the disk.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+        match self {
+            Self::Memory => Ok(Arc::new(MemoryStore::new())),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(path) => Ok(Arc::new(greenroom_session::store::sqlite::SqliteStore::open(path)?)),
+            #[cfg(not(feature = "sqlite"))]
+            Self::Sqlite(_) => Err(StoreError::Unsupported("this greenroom was built without the SQLite store".into())),
+        }
+    }
+}

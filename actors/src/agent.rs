@@ -101,12 +101,11 @@ impl Delegate {
     }
 
     fn content(&self) -> Vec<u8> {
-        match &self.key {
-            Some(key) => key.as_bytes().to_vec(),
-            None => {
-                let parts = (&self.label, &self.prompt, &self.alias, &self.params, &self.provider);
-                serde_json::to_vec(&parts).unwrap_or_else(|_| self.prompt.as_bytes().to_vec())
-            }
+        if let Some(key) = &self.key {
+            key.as_bytes().to_vec()
+        } else {
+            let parts = (&self.label, &self.prompt, &self.alias, &self.params, &self.provider);
+            serde_json::to_vec(&parts).unwrap_or_else(|_| self.prompt.as_bytes().to_vec())
         }
     }
 
@@ -452,9 +451,8 @@ async fn addressee(services: &Services, id: &SessionId) -> Result<Arc<Header>, D
             Verdict::Child { mode: Mode::Continuable, .. } => Ok(header),
             _ => Err(none()),
         },
-        Ok(Some((_, Some(Err(error))))) => Err(unavailable(error.to_string())),
+        Ok(Some((_, Some(Err(error))))) | Err(error) => Err(unavailable(error.to_string())),
         Ok(_) => Err(unavailable("there is no such session".into())),
-        Err(error) => Err(unavailable(error.to_string())),
     }
 }
 

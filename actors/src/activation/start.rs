@@ -38,6 +38,11 @@ pub(crate) async fn start(services: Arc<Services>, registry: ActorRef<RegistryMe
     let mut report = Report { registry: registry.clone(), session: Some((session.clone(), incarnation)) };
     let slot = if request.keep { services.slots.clone().try_acquire_owned().ok() } else { services.slots.clone().acquire_owned().await.ok() };
     race_point!("before-load");
+    if services.is_draining() {
+        report.session = None;
+        drop(registry.send_message(RegistryMessage::Started { session, incarnation, result: Err(ActivateError::Draining) }));
+        return;
+    }
     let deadline = services.config.start_deadline;
     let starting = services.starting.clone().acquire_owned().await;
     let result = match tokio::time::timeout(deadline, bring_up(&services, &registry, request, slot)).await {

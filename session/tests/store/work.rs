@@ -9,6 +9,7 @@ use crate::support::{Fixture, accept, append, child, close, fence, open, root, s
 
 crate::on_every_store!(
     an_epoch_begins_once_and_only_in_its_turn,
+    an_epoch_begins_and_ends_by_its_events,
     an_append_of_another_epoch_is_fenced,
     an_append_goes_to_the_next_place_only,
     an_append_that_does_not_follow_is_refused_whole,
@@ -36,6 +37,17 @@ fn an_epoch_begins_once_and_only_in_its_turn(f: &Fixture) {
     assert_eq!(f.one(start(1, 3)), Err(Refused::Fenced { stored: 1 }));
     let head = f.load("r").fold.head().clone();
     assert_eq!((head.epoch, head.live, head.next_seq), (1, true, 3));
+}
+
+fn an_epoch_begins_and_ends_by_its_events(f: &Fixture) {
+    f.root("r");
+    let silent = Op::Open(Open { session: sid("r"), epoch: 1, events: std::sync::Arc::new([]), claim: None });
+    assert_eq!(f.one(silent).unwrap_err().code(), "EVENT_INVALID");
+    assert_eq!(f.reader().leases(None).unwrap(), []);
+    let (fence, _) = f.open("r", None);
+    let silent = Op::Close(greenroom_session::store::Close { fence, events: std::sync::Arc::new([]), unless_pending: false });
+    assert_eq!(f.one(silent).unwrap_err().code(), "EVENT_INVALID");
+    assert_eq!(f.reader().leases(None).unwrap().len(), 1);
 }
 
 fn an_append_of_another_epoch_is_fenced(f: &Fixture) {

@@ -326,8 +326,14 @@ fn family(reader: &mut dyn Reader, parent: Option<&str>, say: &mut impl FnMut(St
     }
 }
 
+/// Few cases, as each waits for the disk; the environment may ask for more.
+fn config() -> ProptestConfig {
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { ProptestConfig::default().cases } else { 64 };
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn the_sqlite_store_says_what_the_memory_store_says(moves in moves()) {

@@ -15,7 +15,7 @@ use crate::{
     descriptor::Descriptor,
     event::{Body, Event, RootOpened},
     fold::Fold,
-    head::FoldError,
+    head::{FoldError, Head},
     header::{Header, NewSession},
     id::{Epoch, MessageId, Order, OwnerId, Seq, SessionId},
     limits::{DEFAULT_INBOX_LIMIT, DEFAULT_NOTE_LIMIT},
@@ -378,6 +378,17 @@ fn check_lived(event: &Event) -> Result<(), Refused> {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses an opening whose events leave the epoch unbegun: its lease would be held by nobody who may write.
+fn check_begun(head: &Head, epoch: Epoch) -> Result<(), Refused> {
+    let begun = head.live && head.epoch == epoch;
+    if begun { Ok(()) } else { Err(Refused::Invalid { code: "EVENT_INVALID", message: format!("the events do not begin epoch {epoch}") }) }
+}
+
+/// Refuses a closing whose events leave the epoch going on without a lease.
+fn check_ended(head: &Head) -> Result<(), Refused> {
+    if head.live { Err(Refused::Invalid { code: "EVENT_INVALID", message: format!("the events do not end epoch {}", head.epoch) }) } else { Ok(()) }
 }
 
 /// Why a whole batch failed.

@@ -29,7 +29,7 @@ use crate::{
     limits::MAX_INTEGER,
     listing::{Verdict, verdict},
     message::{BodyHash, InboxRecord, Message, MessageKind},
-    store::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Op, Open, Refused, StoreError, check_lived},
+    store::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Op, Open, Refused, StoreError, check_begun, check_ended, check_lived},
     turns::{Claimed, join_notes, open_turn},
 };
 
@@ -323,6 +323,7 @@ impl<'a> Batch<'a> {
             return Err(Refused::Fenced { stored: known.head.epoch }.into());
         }
         let (mut head, encoded) = follow(known, &op.session, &op.events)?;
+        check_begun(&head, op.epoch)?;
         let claim = match op.claim {
             Some(time) => take_next(self.conn, &op.session, known, &head, ClaimKind::Turn, time)?,
             None => None,
@@ -387,6 +388,7 @@ impl<'a> Batch<'a> {
         }
         let sid = known.found.sid;
         let (head, encoded) = follow(known, &op.fence.session, &op.events)?;
+        check_ended(&head)?;
         self.insert_events(sid, &op.events, &encoded)?;
         self.conn.prepare_cached("DELETE FROM lease WHERE sid = ?1")?.execute([sid])?;
         self.moved(&op.fence.session, head)?;

@@ -42,7 +42,8 @@ pub(crate) fn read(store: &Path) -> Vec<Audited> {
     let mut sessions = db.prepare("SELECT sid, id, parent_id FROM session ORDER BY sid").unwrap();
     let mut events = db.prepare("SELECT seq, body FROM event WHERE sid = ? ORDER BY seq").unwrap();
     let mut inbox = db.prepare("SELECT ord, message_id, kind, state FROM inbox WHERE sid = ? ORDER BY ord").unwrap();
-    let rows: Vec<(i64, String, Option<String>)> = sessions.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap().map(Result::unwrap).collect();
+    let rows: Vec<(i64, String, Option<String>)> =
+        sessions.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap().map(Result::unwrap).collect();
     rows.into_iter()
         .map(|(sid, id, parent)| {
             let found: Vec<(i64, String)> = events.query_map([sid], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect();
@@ -55,7 +56,9 @@ pub(crate) fn read(store: &Path) -> Vec<Audited> {
                 })
                 .collect();
             let accepted = inbox
-                .query_map([sid], |row| Ok(Accepted { order: row.get(0)?, id: row.get(1)?, is_turn: row.get::<_, i64>(2)? == 0, pending: row.get::<_, i64>(3)? == 0 }))
+                .query_map([sid], |row| {
+                    Ok(Accepted { order: row.get(0)?, id: row.get(1)?, is_turn: row.get::<_, i64>(2)? == 0, pending: row.get::<_, i64>(3)? == 0 })
+                })
                 .unwrap()
                 .map(Result::unwrap)
                 .collect();
@@ -72,11 +75,17 @@ impl Audited {
 
     /// Returns the turns of each message: place of the start, turn number, attempt, and how it ended.
     pub(crate) fn turns(&self) -> BTreeMap<String, Vec<(usize, u64, u64, Option<String>)>> {
-        let ends: HashMap<u64, String> = self.of("turn/end").map(|(_, data)| (data["turn"].as_u64().unwrap(), data["reason"]["kind"].as_str().unwrap().to_owned())).collect();
+        let ends: HashMap<u64, String> =
+            self.of("turn/end").map(|(_, data)| (data["turn"].as_u64().unwrap(), data["reason"]["kind"].as_str().unwrap().to_owned())).collect();
         let mut turns: BTreeMap<String, Vec<_>> = BTreeMap::new();
         for (at, data) in self.of("turn/start") {
             let turn = data["turn"].as_u64().unwrap();
-            turns.entry(data["message"].as_str().unwrap().to_owned()).or_default().push((at, turn, data["attempt"].as_u64().unwrap(), ends.get(&turn).cloned()));
+            turns.entry(data["message"].as_str().unwrap().to_owned()).or_default().push((
+                at,
+                turn,
+                data["attempt"].as_u64().unwrap(),
+                ends.get(&turn).cloned(),
+            ));
         }
         turns
     }
@@ -144,7 +153,11 @@ impl Audited {
     /// Returns how the last turn of each `turn` message ended.
     pub(crate) fn ends(&self) -> Vec<Option<String>> {
         let turns = self.turns();
-        self.inbox.iter().filter(|accepted| accepted.is_turn).map(|accepted| turns.get(&accepted.id).and_then(|starts| starts.last()).and_then(|start| start.3.clone())).collect()
+        self.inbox
+            .iter()
+            .filter(|accepted| accepted.is_turn)
+            .map(|accepted| turns.get(&accepted.id).and_then(|starts| starts.last()).and_then(|start| start.3.clone()))
+            .collect()
     }
 }
 
@@ -163,8 +176,10 @@ pub(crate) fn invocations(side: &Path) -> Vec<Invocation> {
 /// Checks that every run of a command has exactly one turn that started it, with that attempt, and that none follows its message's recorded answer.
 pub(crate) fn check_invocations(sessions: &[Audited], ran: &[Invocation]) {
     for invocation in ran {
-        let session = sessions.iter().find(|session| session.id == invocation.session).unwrap_or_else(|| panic!("a command ran for an unknown session: {invocation:?}"));
-        let starts: Vec<&Value> = session.of("turn/start").map(|(_, data)| data).filter(|data| data["turn"] == invocation.turn && data["attempt"] == invocation.attempt).collect();
+        let session =
+            sessions.iter().find(|session| session.id == invocation.session).unwrap_or_else(|| panic!("a command ran for an unknown session: {invocation:?}"));
+        let starts: Vec<&Value> =
+            session.of("turn/start").map(|(_, data)| data).filter(|data| data["turn"] == invocation.turn && data["attempt"] == invocation.attempt).collect();
         assert_eq!(starts.len(), 1, "{invocation:?} has not exactly one turn/start");
         let twice = ran.iter().filter(|other| *other == invocation).count();
         assert_eq!(twice, 1, "{invocation:?} ran {twice} times");

@@ -114,9 +114,6 @@ pub(crate) struct ActivationState {
     next: Claim,
     slot: Slot,
     running: Option<Running>,
-    /// Turns that this epoch ran; an epoch without any sends no notice.
-    served: u64,
-    last: Option<(u64, TurnReason)>,
     shutdown: Option<EpochEnd>,
     guard: EndGuard,
 }
@@ -197,8 +194,6 @@ impl Actor for Activation {
             next: args.opened.map_or(Claim::NotAsked, Claim::Turn),
             slot: args.slot.map_or(Slot::None, Slot::Held),
             running: None,
-            served: 0,
-            last: None,
             shutdown: None,
             guard,
         })
@@ -410,8 +405,6 @@ impl ActivationState {
             Claim::from(log.append_and_claim(bodies, ClaimKind::Turn).await?)
         };
         race_point!("after-turn-end");
-        self.served += 1;
-        self.last = Some((running.turn, reason.clone()));
         self.services.tell(|| Occurrence::TurnEnded { session: self.view.id().clone(), turn: running.turn, reason });
         Ok(claimed)
     }

@@ -85,7 +85,8 @@ async fn bring_up(
         let Log { mut fold, events } =
             services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| ActivateError::from_load(&session, error))?;
         drop(events);
-        if !fold.head().has_work() && !keep {
+        // A lost epoch is brought up again even without work: its parent has yet to be told.
+        if !fold.head().wants_holder() && !keep {
             return Ok(None);
         }
         let factory = agent_of(services, &session, &fold)?;

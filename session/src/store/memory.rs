@@ -436,7 +436,7 @@ impl Reader for MemoryReader {
         for (id, entry) in self.shared.all() {
             let wanted = {
                 let entry = lock(&entry);
-                entry.owner.is_none() && entry.head.has_work()
+                entry.owner.is_none() && entry.head.wants_holder()
             };
             if wanted && self.shared.in_tree(&id, root) {
                 found.push(id);

@@ -610,7 +610,8 @@ pub trait Reader: Send + fmt::Debug {
     /// [`StoreError`] if the store failed.
     fn alias(&mut self, parent: &SessionId, alias: &str) -> Result<Option<SessionId>, StoreError>;
 
-    /// Returns sessions with work in the tree of `root` (in all trees if `None`) that no live process holds, at most `limit`.
+    /// Returns sessions in the tree of `root` (in all trees if `None`) that no live process holds and that have work, or whose last holder died
+    /// before it could settle them; at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`] if the store failed.

@@ -129,7 +129,7 @@ impl<'a> Batch<'a> {
         for id in &self.moved {
             let Some(known) = self.memory.sessions.get_mut(id) else { continue };
             summary::put_head(self.conn, id, known.found.sid, &known.head)?;
-            let work = known.head.has_work();
+            let work = known.head.wants_holder();
             match (known.tallied, work) {
                 (false, true) => self.memory.tally.work.add(sid_hash(known.found.sid)),
                 (true, false) => self.memory.tally.work.remove(sid_hash(known.found.sid)),
@@ -191,7 +191,7 @@ impl<'a> Batch<'a> {
         }
         let summary = Summary { head, verdict };
         summary::put(self.conn, id, &found, &summary)?;
-        let work = summary.head.has_work();
+        let work = summary.head.wants_holder();
         if work {
             self.memory.tally.work.add(sid_hash(found.sid));
         }
@@ -431,7 +431,7 @@ fn known<'m>(conn: &Connection, sessions: &'m mut HashMap<SessionId, Known>, id:
                 summary::put(conn, id, &found, &summary)?;
                 summary
             };
-            let tallied = summary.head.has_work();
+            let tallied = summary.head.wants_holder();
             Ok(place.insert(Known { found, head: summary.head, tallied, dirty: false }))
         }
     }

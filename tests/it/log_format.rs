@@ -66,7 +66,12 @@ fn root_lines() -> Vec<Line> {
         Body::ActivationStart { epoch: 2 },
         Body::TurnStart { turn: 2, message: m0.clone(), attempt: 2 },
         Body::AnswerRecorded { message: m0, attempt: 2, text: "{\"say\":\"done\"}".into() },
-        Body::AssistantMessage { turn: 2, step: 0, message: said("a0", Role::Assistant, vec![Block::text("done")], Source::Agent { name: "editor".into() }), usage: None },
+        Body::AssistantMessage {
+            turn: 2,
+            step: 0,
+            message: said("a0", Role::Assistant, vec![Block::text("done")], Source::Agent { name: "editor".into() }),
+            usage: None,
+        },
         Body::TurnEnd { turn: 2, reason: TurnEnd::Completed },
         Body::TurnStart { turn: 3, message: m1.clone(), attempt: 1 },
         Body::UserMessage(said("m1", Role::User, vec![Block::text("And now?")], Source::Host)),
@@ -86,7 +91,12 @@ fn root_lines() -> Vec<Line> {
         Body::ToolResult {
             turn: 3,
             step: 1,
-            message: said("t1", Role::Tool, vec![Block::ToolResult { call_id: result.into(), text: "nothing".into(), is_error: true }], Source::Tool { call_id: call.into() }),
+            message: said(
+                "t1",
+                Role::Tool,
+                vec![Block::ToolResult { call_id: result.into(), text: "nothing".into(), is_error: true }],
+                Source::Tool { call_id: call.into() },
+            ),
             error: Some(json!({"name": "NotFound", "code": "NOT_FOUND"})),
         },
         Body::StepEnd { turn: 3, step: 1, cut: None },
@@ -115,8 +125,16 @@ fn root_lines() -> Vec<Line> {
     lines.extend(events.into_iter().map(Line::Event));
     lines.push(pending(6, "m3", MessageKind::Turn, true, Source::Coordinator { session: id("parent") }));
     lines.push(pending(7, "n2", MessageKind::Note, false, serde_json::from_value(json!({"kind": "oracle", "voice": "low"})).unwrap()));
-    lines.push(Line::Message(InboxRecord { order: 8, held: false, message: Arc::new(Message::control(message_id("c1"), Control::Interrupt { turn: Some(3) }, 1)) }));
-    lines.push(Line::Message(InboxRecord { order: 9, held: true, message: Arc::new(Message::control(message_id("c2"), Control::Withdraw { target: message_id("m3") }, 2)) }));
+    lines.push(Line::Message(InboxRecord {
+        order: 8,
+        held: false,
+        message: Arc::new(Message::control(message_id("c1"), Control::Interrupt { turn: Some(3) }, 1)),
+    }));
+    lines.push(Line::Message(InboxRecord {
+        order: 9,
+        held: true,
+        message: Arc::new(Message::control(message_id("c2"), Control::Withdraw { target: message_id("m3") }, 2)),
+    }));
     lines
 }
 

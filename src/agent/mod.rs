@@ -6,6 +6,7 @@
 //! Both are made from what a program file says and a [`Stage`], which they share. Both are safe to repeat: what decides their effects is in the log
 //! before the effects are, so that a turn which runs again after a crash does nothing twice.
 
+mod cast;
 mod command;
 mod guards;
 mod label;
@@ -14,6 +15,7 @@ mod request;
 mod script;
 mod voice;
 
+pub use cast::{CastError, cast};
 pub use command::CommandAgent;
 pub use guards::Guards;
 pub use label::label_of;

@@ -269,6 +269,17 @@ pub fn encode_message(message: &Message) -> Result<Vec<u8>, EncodeError> {
     Ok(body)
 }
 
+/// Checks what [`encode_message`] would refuse, without encoding the common case of small plain text.
+///
+/// # Errors
+/// [`EncodeError`] as [`encode_message`].
+pub fn check_message(message: &Message) -> Result<(), EncodeError> {
+    const SMALL: usize = 1024 * 1024;
+    let small = message.content.iter().map(crate::message::Block::len).sum::<usize>() < SMALL;
+    let plain = small && !matches!(message.source, crate::message::Source::Other(_));
+    if plain { Ok(()) } else { encode_message(message).map(|_| ()) }
+}
+
 /// Decodes the message at `order` of session `id`.
 ///
 /// # Errors

@@ -4,17 +4,17 @@
 //! others are tested against. Sessions are locked one by one, so that senders to different sessions do not meet.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
 
 use super::{
     Accept, Append, Claim, ClaimKind, Close, CommitError, Create, Done, Fence, Lease, LoadError, Log, MessageState, Op, Open, Reader, Refused, Store,
-    StoreError, Traced,
+    StoreError, Traced, check_begun, check_ended, check_lived,
 };
 use crate::{
-    codec::check_event,
+    codec::{check_event, check_message},
     event::Event,
     fold::Fold,
     head::Head,
@@ -103,6 +103,9 @@ impl MemoryStore {
         let mut families = lock(&self.shared.families);
         if let Some(existing) = self.shared.entry(&op.session.id) {
             return lock(&existing).same_creation(op);
+        }
+        if let Some(message) = &op.message {
+            check_message(message)?;
         }
         let parent_time = op.session.parent.as_ref().and_then(|parent| self.shared.entry(parent)).map_or(0, |parent| lock(&parent).header.created_at);
         let family = families.entry(op.session.parent.clone()).or_default();
@@ -193,6 +196,7 @@ impl Entry {
         if pending >= limit {
             return Err(Refused::Busy { pending, limit });
         }
+        check_message(message)?;
         Ok(Done::Accepted { order: self.enter(message), duplicate: false })
     }
 
@@ -210,6 +214,7 @@ impl Entry {
         let mut head = self.head.clone();
         for event in events {
             check_event(event)?;
+            check_lived(event)?;
             head.apply(event, self.header.seed_length)?;
         }
         Ok(head)
@@ -232,7 +237,9 @@ impl Entry {
         if self.head.epoch + 1 != op.epoch {
             return Err(Refused::Fenced { stored: self.head.epoch });
         }
-        self.head = self.follow(&op.events)?;
+        let head = self.follow(&op.events)?;
+        check_begun(&head, op.epoch)?;
+        self.head = head;
         self.events.extend_from_slice(&op.events);
         self.owner = Some(owner.clone());
         let claimed = op.claim.and_then(|time| self.take_next(ClaimKind::Turn, time));
@@ -243,6 +250,9 @@ impl Entry {
         self.fence(&op.fence)?;
         if let Some(order) = op.take.iter().find(|order| !self.inbox.contains_key(order)) {
             return Err(Refused::NotPending(*order));
+        }
+        if op.events.is_empty() && !op.take.is_empty() {
+            return Err(Refused::Invalid { code: "EVENT_INVALID", message: "a message leaves the inbox with the events that name it".into() });
         }
         self.head = self.follow(&op.events)?;
         self.events.extend_from_slice(&op.events);
@@ -278,7 +288,9 @@ impl Entry {
         if op.unless_pending && self.head.has_work() {
             return Err(Refused::Pending(self.head.pending()));
         }
-        self.head = self.follow(&op.events)?;
+        let head = self.follow(&op.events)?;
+        check_ended(&head)?;
+        self.head = head;
         self.events.extend_from_slice(&op.events);
         self.owner = None;
         Ok(Done::Closed)
@@ -293,13 +305,16 @@ impl Shared {
     fn in_tree(&self, id: &SessionId, root: Option<&SessionId>) -> bool {
         let Some(root) = root else { return true };
         let mut at = id.clone();
+        // Nothing keeps two sessions from naming each other as parents.
+        let mut seen = HashSet::new();
         loop {
             if at == *root {
                 return true;
             }
-            match self.entry(&at).and_then(|entry| lock(&entry).header.parent.clone()) {
-                Some(parent) => at = parent,
-                None => return false,
+            let parent = self.entry(&at).and_then(|entry| lock(&entry).header.parent.clone());
+            match parent {
+                Some(parent) if seen.insert(at.clone()) => at = parent,
+                _ => return false,
             }
         }
     }

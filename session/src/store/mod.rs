@@ -15,7 +15,7 @@ use crate::{
     descriptor::Descriptor,
     event::{Body, Event, RootOpened},
     fold::Fold,
-    head::FoldError,
+    head::{FoldError, Head},
     header::{Header, NewSession},
     id::{Epoch, MessageId, Order, OwnerId, Seq, SessionId},
     limits::{DEFAULT_INBOX_LIMIT, DEFAULT_NOTE_LIMIT},
@@ -25,6 +25,8 @@ use crate::{
 };
 
 pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 
 /// Keeps sessions. Shared by every thread of a process.
 pub trait Store: Send + Sync + fmt::Debug + 'static {
@@ -368,6 +370,27 @@ impl From<crate::codec::EncodeError> for Refused {
     }
 }
 
+/// Refuses events that are written at creation only. What a session is never changes after its creation, so that what an index says of it cannot grow old.
+fn check_lived(event: &Event) -> Result<(), Refused> {
+    match event.body {
+        Body::RootOpened(_) | Body::Descriptor(_) => {
+            Err(Refused::Invalid { code: "EVENT_INVALID", message: format!("`{}` is written at creation only", event.body.type_name()) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses an opening whose events leave the epoch unbegun: its lease would be held by nobody who may write.
+fn check_begun(head: &Head, epoch: Epoch) -> Result<(), Refused> {
+    let begun = head.live && head.epoch == epoch;
+    if begun { Ok(()) } else { Err(Refused::Invalid { code: "EVENT_INVALID", message: format!("the events do not begin epoch {epoch}") }) }
+}
+
+/// Refuses a closing whose events leave the epoch going on without a lease.
+fn check_ended(head: &Head) -> Result<(), Refused> {
+    if head.live { Err(Refused::Invalid { code: "EVENT_INVALID", message: format!("the events do not end epoch {}", head.epoch) }) } else { Ok(()) }
+}
+
 /// Why a whole batch failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -402,6 +425,12 @@ pub enum StoreError {
         /// What was found.
         reason: String,
     },
+    /// There is no store of this name.
+    #[error("there is no store at {path}")]
+    Missing {
+        /// The file.
+        path: String,
+    },
     /// The store was written by a newer greenroom.
     #[error("{path} has store version {found}; this program reads up to {known}")]
     Version {
@@ -431,6 +460,7 @@ impl StoreError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Foreign { .. } => "STORE_FOREIGN",
+            Self::Missing { .. } => "STORE_NOT_FOUND",
             Self::Version { .. } => "STORE_VERSION",
             Self::Full(_) => "STORE_FULL",
             Self::Damaged(_) => "STORE_DAMAGED",

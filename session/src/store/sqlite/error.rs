@@ -1,0 +1,82 @@
+//! What SQLite's errors mean here.
+
+use rusqlite::ErrorCode;
+
+use crate::{
+    codec::EncodeError,
+    head::FoldError,
+    store::{LoadError, Refused, StoreError},
+};
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Self::Full(Box::new(error)),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged(error.to_string()),
+            _ => Self::Io(Box::new(error)),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for LoadError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<std::io::Error> for StoreError {
+    fn from(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::StorageFull { Self::Full(Box::new(error)) } else { Self::Io(Box::new(error)) }
+    }
+}
+
+/// Why an operation stops: it is refused, or the whole batch has failed.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// Nothing of the operation was written; the batch goes on.
+    Refused(Refused),
+    /// The storage failed; the batch is rolled back.
+    Failed(StoreError),
+}
+
+impl From<Refused> for Stop {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl From<FoldError> for Stop {
+    fn from(error: FoldError) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+impl From<EncodeError> for Stop {
+    fn from(error: EncodeError) -> Self {
+        Self::Refused(error.into())
+    }
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<LoadError> for Stop {
+    /// A session that cannot be read is refused alone; its neighbours go on.
+    fn from(error: LoadError) -> Self {
+        match error {
+            LoadError::NotFound(session) => Self::Refused(Refused::NotFound(session)),
+            LoadError::Corrupt { session, place, source } => Self::Refused(Refused::Corrupt { session, reason: format!("{place}: {source}") }),
+            LoadError::Fold { session, source } => Self::Refused(Refused::Corrupt { session, reason: source.to_string() }),
+            LoadError::Store(error) => Self::Failed(error),
+        }
+    }
+}

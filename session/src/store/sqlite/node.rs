@@ -1,0 +1,200 @@
+//! Who is alive: the owners of leases.
+//!
+//! An owner is alive while its process holds a lock on a file of its own and its row in `node` has not run out. The kernel drops the lock
+//! when the process dies, so that its leases are free at once; the time limit is for a process that is stopped. Both serve liveness only:
+//! whoever is wrongly thought dead is kept from writing by the epoch.
+
+use std::{
+    collections::HashMap,
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    io::{self, ErrorKind},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use rusqlite::{Connection, OptionalExtension, params};
+use rustix::time::{ClockId, clock_gettime};
+use uuid::Uuid;
+
+use super::birth::beside;
+use crate::id::OwnerId;
+
+/// How long an owner is taken for alive after its last sign of life, in milliseconds.
+pub(super) const TTL_MS: i64 = 10_000;
+
+/// Judges who is alive. Writes nothing.
+#[derive(Debug, Clone)]
+pub(super) struct Liveness {
+    folder: PathBuf,
+    boot_id: String,
+    own: Option<OwnerId>,
+}
+
+/// Returns milliseconds of the clock that goes on while the machine sleeps and never goes back.
+pub(super) fn boot_time_ms() -> i64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec.saturating_mul(1_000).saturating_add(now.tv_nsec / 1_000_000)
+}
+
+impl Liveness {
+    /// Judges for the store at `path`, on behalf of `own` if there is one.
+    pub(super) fn new(path: &Path, own: Option<OwnerId>) -> Self {
+        // Without a boot id, rows of an earlier boot are told apart by their time alone.
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+        Self { folder: beside(path, "-nodes"), boot_id, own }
+    }
+
+    /// Returns the name of this boot.
+    pub(super) fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
+    /// Tells whether `owner` is alive.
+    pub(super) fn alive(&self, conn: &Connection, owner: &str) -> rusqlite::Result<bool> {
+        if self.own.as_ref().is_some_and(|own| own.as_str() == owner) {
+            return Ok(true);
+        }
+        Ok(self.locked(owner) && self.in_time(conn, owner)?)
+    }
+
+    /// Tells which of many owners are alive, asking once for each.
+    pub(super) fn alive_cached(&self, conn: &Connection, owner: &str, known: &mut HashMap<String, bool>) -> rusqlite::Result<bool> {
+        if let Some(alive) = known.get(owner) {
+            return Ok(*alive);
+        }
+        let alive = self.alive(conn, owner)?;
+        known.insert(owner.to_owned(), alive);
+        Ok(alive)
+    }
+
+    fn file(&self, owner: &str) -> Option<PathBuf> {
+        // A name from the database becomes part of a path only if it is one of ours.
+        Uuid::parse_str(owner).ok().map(|uuid| self.folder.join(format!("{}.lock", uuid.hyphenated())))
+    }
+
+    fn locked(&self, owner: &str) -> bool {
+        let Some(path) = self.file(owner) else { return false };
+        match File::open(path) {
+            Ok(file) => matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)),
+            Err(_) => false,
+        }
+    }
+
+    fn in_time(&self, conn: &Connection, owner: &str) -> rusqlite::Result<bool> {
+        let row: Option<(String, i64)> = conn
+            .prepare_cached("SELECT boot_id, expires_at FROM node WHERE owner = ?1")?
+            .query_row([owner], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        let now = boot_time_ms();
+        Ok(row.is_some_and(|(boot_id, expires_at)| boot_id == self.boot_id && expires_at > now && expires_at <= now + TTL_MS))
+    }
+
+    /// Removes the rows and lock files of owners whose processes are gone. Called within a write transaction.
+    pub(super) fn bury(&self, conn: &Connection) -> rusqlite::Result<()> {
+        if let Err(error) = self.sweep() {
+            tracing::debug!(%error, "the lock files of dead processes could not be swept");
+        }
+        let owners: Vec<String> = conn.prepare_cached("SELECT owner FROM node")?.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        for owner in owners {
+            if self.own.as_ref().is_none_or(|own| own.as_str() != owner) && !self.locked(&owner) {
+                conn.prepare_cached("DELETE FROM node WHERE owner = ?1")?.execute([owner])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sweep(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.folder)? {
+            let path = entry?.path();
+            let Some(owner) = path.file_stem().and_then(|stem| stem.to_str()).filter(|stem| Uuid::parse_str(stem).is_ok()) else { continue };
+            if self.own.as_ref().is_some_and(|own| own.as_str() == owner) {
+                continue;
+            }
+            // Removed while locked: an owner that is just being born sees that its file is gone and makes another.
+            let Ok(file) = OpenOptions::new().read(true).write(true).open(&path) else { continue };
+            if file.try_lock().is_ok() {
+                fs::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// This opening's own sign of life.
+#[derive(Debug)]
+pub(super) struct Node {
+    owner: OwnerId,
+    liveness: Liveness,
+    held: Mutex<Option<File>>,
+}
+
+impl Node {
+    /// Takes a new name and locks its file.
+    pub(super) fn new(path: &Path) -> io::Result<Self> {
+        let owner = OwnerId::from_uuid(Uuid::new_v4());
+        let node = Self { liveness: Liveness::new(path, Some(owner.clone())), owner, held: Mutex::new(None) };
+        node.hold()?;
+        Ok(node)
+    }
+
+    /// Returns the name.
+    pub(super) fn owner(&self) -> &OwnerId {
+        &self.owner
+    }
+
+    /// Returns the judge that knows this name.
+    pub(super) fn liveness(&self) -> &Liveness {
+        &self.liveness
+    }
+
+    /// Makes sure that the lock file is there and locked, whatever has become of the folder.
+    pub(super) fn hold(&self) -> io::Result<()> {
+        let Some(path) = self.liveness.file(self.owner.as_str()) else { return Ok(()) };
+        let mut held = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        loop {
+            if let Some(file) = &*held
+                && let Ok(there) = fs::metadata(&path)
+                && there.ino() == file.metadata()?.ino()
+            {
+                return Ok(());
+            }
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.liveness.folder)?;
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            file.lock()?;
+            *held = Some(file);
+        }
+    }
+
+    /// Gives the lock up and removes its file.
+    pub(super) fn release(&self) -> io::Result<()> {
+        let mut held = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if held.take().is_some()
+            && let Some(path) = self.liveness.file(self.owner.as_str())
+        {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the sign of life. Called within a write transaction.
+    pub(super) fn renew(&self, conn: &Connection, batch: i64) -> rusqlite::Result<()> {
+        conn.prepare_cached(
+            "INSERT INTO node(owner, boot_id, expires_at, batch) VALUES(?1, ?2, ?3, ?4)
+             ON CONFLICT(owner) DO UPDATE SET boot_id = ?2, expires_at = ?3, batch = ?4",
+        )?
+        .execute(params![self.owner.as_str(), self.liveness.boot_id(), boot_time_ms() + TTL_MS, batch])?;
+        Ok(())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Err(error) = self.release() {
+            tracing::debug!(%error, "the lock file could not be removed; the next process that takes a lease over removes it");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The reader: a connection that cannot write, one snapshot per question.
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    sync::Arc,
+};
+
+use rusqlite::{Connection, OptionalExtension, params, types::ValueRef};
+
+use super::{
+    describe, family,
+    log::{self, SESSION_COLUMNS, Wanted, header_of, signed, unsigned},
+    node::Liveness,
+    schema::{Access, connect},
+    tally,
+};
+use crate::{
+    event::Event,
+    header::Header,
+    id::{MessageId, OwnerId, Seq, SessionId},
+    listing::{Cursor, Description},
+    message::InboxRecord,
+    store::{Lease, LoadError, Log, MessageState, Reader, StoreError, Traced},
+};
+
+/// Reads a SQLite store. Writes neither the file nor its WAL, whoever else has it open.
+#[derive(Debug)]
+pub struct SqliteReader {
+    conn: Connection,
+    liveness: Liveness,
+}
+
+impl SqliteReader {
+    /// Opens the file, judging who is alive by `liveness`.
+    pub(super) fn open(path: &Path, liveness: Liveness) -> Result<Self, StoreError> {
+        Ok(Self { conn: connect(path, Access::Read)?, liveness })
+    }
+
+    /// Tells whether a session lies in the tree of `root`, remembering what the way up has shown.
+    fn in_tree(conn: &Connection, id: &SessionId, root: &SessionId, known: &mut HashMap<String, bool>) -> rusqlite::Result<bool> {
+        let mut way = Vec::new();
+        let mut seen = HashSet::new();
+        let mut at = id.as_str().to_owned();
+        let answer = loop {
+            if at == root.as_str() {
+                break true;
+            }
+            if let Some(known) = known.get(&at) {
+                break *known;
+            }
+            // Nothing keeps two sessions from naming each other as parents.
+            if !seen.insert(at.clone()) {
+                break false;
+            }
+            way.push(at.clone());
+            let parent: Option<Option<String>> =
+                conn.prepare_cached("SELECT parent_id FROM session WHERE id = ?1")?.query_row([&at], |row| row.get(0)).optional()?;
+            match parent.flatten() {
+                Some(parent) => at = parent,
+                None => break false,
+            }
+        };
+        known.extend(way.into_iter().map(|id| (id, answer)));
+        Ok(answer)
+    }
+}
+
+fn limit_column(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// Reads one family in order, after a cursor.
+fn siblings(conn: &Connection, parent: Option<&str>, after: Option<&Cursor>, limit: usize) -> rusqlite::Result<Vec<Traced>> {
+    let sql = format!("SELECT {SESSION_COLUMNS} FROM session WHERE parent_id IS ?1 AND (created_at, id) > (?2, ?3) ORDER BY created_at, id LIMIT ?4");
+    let mut query = conn.prepare_cached(&sql)?;
+    let (time, id) = after.map_or((-1, ""), |cursor| (signed(cursor.created_at), cursor.id.as_str()));
+    let mut rows = query.query(params![parent, time, id, limit_column(limit)])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let id = match row.get_ref(1)? {
+            ValueRef::Text(text) => std::str::from_utf8(text).ok().and_then(|text| SessionId::new(text).ok()),
+            _ => None,
+        };
+        let Some(id) = id else { continue };
+        let header = header_of(row, &id)?;
+        found.push(Traced { id, created_at: unsigned(row.get(3)?), header });
+    }
+    Ok(found)
+}
+
+impl Reader for SqliteReader {
+    fn header(&mut self, id: &SessionId) -> Result<Option<Arc<Header>>, LoadError> {
+        Ok(log::find(&self.conn, id)?.map(|found| found.header))
+    }
+
+    fn load(&mut self, id: &SessionId) -> Result<Log, LoadError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        log::load(&snapshot, id)
+    }
+
+    fn events(&mut self, id: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        let found = log::require(&snapshot, id)?;
+        log::events(&snapshot, id, found.sid, from, limit)
+    }
+
+    fn inbox(&mut self, id: &SessionId, limit: usize) -> Result<Vec<InboxRecord>, LoadError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        let found = log::require(&snapshot, id)?;
+        log::inbox(&snapshot, id, found.sid, Wanted::All(limit))
+    }
+
+    fn message(&mut self, id: &SessionId, message: &MessageId) -> Result<Option<MessageState>, LoadError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        let found = log::require(&snapshot, id)?;
+        let row: Option<(i64, i64)> = snapshot
+            .prepare_cached("SELECT ord, state FROM inbox WHERE sid = ?1 AND message_id = ?2")?
+            .query_row(params![found.sid, message.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        Ok(row.map(|(order, state)| if state == 0 { MessageState::Pending(unsigned(order)) } else { MessageState::Taken(unsigned(order)) }))
+    }
+
+    fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        let mut found = siblings(&snapshot, parent.map(SessionId::as_str), after, limit)?;
+        if parent.is_none() {
+            let orphans = tally::orphans(&snapshot)?;
+            if !orphans.is_empty() {
+                for parent in orphans {
+                    found.extend(siblings(&snapshot, Some(&parent), after, limit)?);
+                }
+                found.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+                found.truncate(limit);
+            }
+        }
+        Ok(found)
+    }
+
+    fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        describe::describe(&snapshot, &self.liveness, children, verify)
+    }
+
+    fn find(&mut self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+        let mut query = self.conn.prepare_cached("SELECT id FROM session WHERE id >= ?1 ORDER BY id LIMIT ?2")?;
+        let mut rows = query.query(params![prefix, limit_column(limit)])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let id: String = row.get(0)?;
+            if !id.starts_with(prefix) {
+                break;
+            }
+            found.extend(SessionId::new(id));
+        }
+        Ok(found)
+    }
+
+    fn alias(&mut self, parent: &SessionId, alias: &str) -> Result<Option<SessionId>, StoreError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        match family::find(&snapshot, parent, alias) {
+            Err(LoadError::Store(error)) => Err(error),
+            // A damaged child is passed over while looking; no other error comes out.
+            other => Ok(other.unwrap_or_default()),
+        }
+    }
+
+    fn runnable(&mut self, root: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        let mut candidates: Vec<(SessionId, i64)> = Vec::new();
+        if let Some(sids) = tally::proved_work(&snapshot)? {
+            for sid in sids {
+                candidates.extend(log::id_of(&snapshot, sid)?.map(|id| (id, sid)));
+            }
+            candidates.sort_unstable();
+        } else {
+            tally::each(&snapshot, |id, known| {
+                candidates.extend(known.filter(|(_, summary)| summary.head.has_work()).map(|(found, _)| (id, found.sid)));
+                Ok(())
+            })?;
+        }
+        let mut alive = HashMap::new();
+        let mut known = HashMap::new();
+        let mut found = Vec::new();
+        for (id, sid) in candidates {
+            if found.len() == limit {
+                break;
+            }
+            let holder: Option<String> = snapshot.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| row.get(0)).optional()?;
+            let held = match holder {
+                Some(holder) => self.liveness.alive_cached(&snapshot, &holder, &mut alive)?,
+                None => false,
+            };
+            let inside = match root {
+                Some(root) => Self::in_tree(&snapshot, &id, root, &mut known)?,
+                None => true,
+            };
+            if !held && inside {
+                found.push(id);
+            }
+        }
+        Ok(found)
+    }
+
+    fn leases(&mut self, root: Option<&SessionId>) -> Result<Vec<Lease>, StoreError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        let mut query = snapshot.prepare_cached("SELECT s.id, l.owner FROM lease l JOIN session s ON s.sid = l.sid ORDER BY s.id")?;
+        let rows: Vec<(String, String)> = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+        let mut alive = HashMap::new();
+        let mut known = HashMap::new();
+        let mut leases = Vec::new();
+        for (session, owner) in rows {
+            let (Ok(session), Ok(name)) = (SessionId::new(session), OwnerId::new(&owner)) else { continue };
+            let inside = match root {
+                Some(root) => Self::in_tree(&snapshot, &session, root, &mut known)?,
+                None => true,
+            };
+            if inside {
+                leases.push(Lease { session, owner: name, alive: self.liveness.alive_cached(&snapshot, &owner, &mut alive)? });
+            }
+        }
+        Ok(leases)
+    }
+}

@@ -1,0 +1,115 @@
+//! The derived row of a session: its head and what a listing says of it, so that neither needs the log.
+//!
+//! Both halves carry a checksum that binds them to their session. The head is good while the log and the inbox end where it says; the
+//! verdict is decided at creation and bound to the header. Whatever is missing, damaged or stale is derived from the log again.
+
+use rusqlite::{Connection, Row, params};
+
+use super::log::{Found, bytes, crc_of, load_found, next_order, next_seq};
+use crate::{
+    head::Head,
+    id::SessionId,
+    listing::{Verdict, verdict},
+    store::LoadError,
+};
+
+/// What is derived of one session.
+#[derive(Debug, Clone)]
+pub(super) struct Summary {
+    /// What it is doing.
+    pub(super) head: Head,
+    /// What it is.
+    pub(super) verdict: Verdict,
+}
+
+fn bound(kind: &[u8], id: &SessionId) -> u32 {
+    let crc = crc32c::crc32c_append(crc32c::crc32c(kind), id.as_str().as_bytes());
+    crc32c::crc32c_append(crc, b"\0")
+}
+
+fn head_crc(id: &SessionId, text: &[u8]) -> u32 {
+    crc32c::crc32c_append(bound(b"s\0", id), text)
+}
+
+fn verdict_crc(id: &SessionId, header: u32, text: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c_append(bound(b"v\0", id), &header.to_be_bytes()), text)
+}
+
+/// Returns the head in two columns if they are whole; whether it is stale is another question.
+pub(super) fn whole_head(id: &SessionId, row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Head>> {
+    let text = bytes(row, column)?;
+    if text.is_empty() || crc_of(row, column + 1)? != Some(head_crc(id, text)) {
+        return Ok(None);
+    }
+    Ok(serde_json::from_slice(text).ok())
+}
+
+/// Returns the verdict in two columns if they are whole and belong to the header of checksum `header`.
+pub(super) fn whole_verdict(id: &SessionId, header: u32, row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Verdict>> {
+    let text = bytes(row, column)?;
+    if text.is_empty() || crc_of(row, column + 1)? != Some(verdict_crc(id, header, text)) {
+        return Ok(None);
+    }
+    Ok(serde_json::from_slice(text).ok())
+}
+
+/// Reads the derived row; `None` unless all of it is good.
+pub(super) fn read(conn: &Connection, id: &SessionId, found: &Found) -> rusqlite::Result<Option<Summary>> {
+    let mut query = conn.prepare_cached("SELECT head, head_crc, verdict, verdict_crc, work FROM summary WHERE sid = ?1")?;
+    let mut rows = query.query([found.sid])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let (Some(head), Some(verdict)) = (whole_head(id, row, 0)?, whole_verdict(id, found.crc, row, 2)?) else { return Ok(None) };
+    let fresh = head.next_seq == next_seq(conn, found.sid)? && head.next_order == next_order(conn, found.sid)?;
+    let indexed = head.has_work() == (row.get::<_, i64>(4)? != 0);
+    Ok((fresh && indexed).then_some(Summary { head, verdict }))
+}
+
+/// Derives what the row must say from the log.
+pub(super) fn derive(conn: &Connection, id: &SessionId, found: &Found) -> Result<Summary, LoadError> {
+    let log = load_found(conn, id, found)?;
+    Ok(Summary { verdict: verdict(&log.fold), head: log.fold.head().clone() })
+}
+
+/// Reads the derived row, or the log where the row is no good.
+pub(super) fn read_or_derive(conn: &Connection, id: &SessionId, found: &Found) -> Result<Summary, LoadError> {
+    match read(conn, id, found)? {
+        Some(summary) => Ok(summary),
+        None => derive(conn, id, found),
+    }
+}
+
+/// Writes the whole row.
+pub(super) fn put(conn: &Connection, id: &SessionId, found: &Found, summary: &Summary) -> rusqlite::Result<()> {
+    let head = text(&summary.head)?;
+    let verdict = text(&summary.verdict)?;
+    let alias = match &summary.verdict {
+        Verdict::Child { alias, .. } => alias.as_deref(),
+        Verdict::Root { .. } | Verdict::Plain | Verdict::Broken { .. } => None,
+    };
+    conn.prepare_cached(
+        "INSERT OR REPLACE INTO summary(sid, head, head_crc, work, verdict, verdict_crc, alias_of, alias) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        found.sid,
+        head,
+        head_crc(id, head.as_bytes()),
+        summary.head.has_work(),
+        verdict,
+        verdict_crc(id, found.crc, verdict.as_bytes()),
+        found.header.parent.as_ref().filter(|_| alias.is_some()).map(SessionId::as_str),
+        alias,
+    ])?;
+    Ok(())
+}
+
+/// Writes the head into a row that is there.
+pub(super) fn put_head(conn: &Connection, id: &SessionId, sid: i64, head: &Head) -> rusqlite::Result<()> {
+    let text = text(head)?;
+    let crc = head_crc(id, text.as_bytes());
+    conn.prepare_cached("UPDATE summary SET head = ?2, head_crc = ?3, work = ?4 WHERE sid = ?1")?.execute(params![sid, text, crc, head.has_work()])?;
+    Ok(())
+}
+
+fn text(value: &impl serde::Serialize) -> rusqlite::Result<String> {
+    serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}

@@ -1,0 +1,202 @@
+//! The proof that the sets of runnable sessions and of missing parents are complete, in one row for the whole store.
+//!
+//! An index can be asked who is in it, but not who has been lost from it. The tally counts the members, sums their hashes, and says up to
+//! which rows of the ground tables it goes. A set that fits a whole and current tally is the set; otherwise every session is looked at.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{
+    log::{Found, SESSION_COLUMNS, crc_of, header_of},
+    summary,
+};
+use crate::{
+    id::SessionId,
+    store::{LoadError, StoreError},
+};
+
+/// Members of a set, counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Count {
+    number: i64,
+    sum: i64,
+}
+
+impl Count {
+    /// Adds a member of this hash.
+    pub(super) fn add(&mut self, hash: i64) {
+        self.number += 1;
+        self.sum = self.sum.wrapping_add(hash);
+    }
+
+    /// Removes a member of this hash.
+    pub(super) fn remove(&mut self, hash: i64) {
+        self.number -= 1;
+        self.sum = self.sum.wrapping_sub(hash);
+    }
+}
+
+/// Up to which rows the ground tables go. Rows are never deleted, so that the greatest number moves with every addition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Extent {
+    sessions: i64,
+    events: i64,
+    messages: i64,
+}
+
+/// What is known of the whole store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Tally {
+    /// Sessions with work, by [`sid_hash`].
+    pub(super) work: Count,
+    /// Parents that are not in the store, by [`id_hash`].
+    pub(super) orphans: Count,
+}
+
+/// Spreads a session's number (splitmix64).
+pub(super) fn sid_hash(sid: i64) -> i64 {
+    let mut z = sid.cast_unsigned().wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)).cast_signed()
+}
+
+/// Spreads an id.
+pub(super) fn id_hash(id: &str) -> i64 {
+    sid_hash(i64::from(crc32c::crc32c(id.as_bytes())) << 31 ^ i64::from(crc32c::crc32c_append(0x5bd1_e995, id.as_bytes())))
+}
+
+fn extent(conn: &Connection) -> rusqlite::Result<Extent> {
+    conn.prepare_cached(
+        "SELECT coalesce((SELECT max(sid) FROM session), 0), coalesce((SELECT max(rowid) FROM event), 0), coalesce((SELECT max(id) FROM inbox), 0)",
+    )?
+    .query_row([], |row| Ok(Extent { sessions: row.get(0)?, events: row.get(1)?, messages: row.get(2)? }))
+}
+
+fn crc(tally: &Tally, extent: Extent) -> u32 {
+    let fields = [extent.sessions, extent.events, extent.messages, tally.work.number, tally.work.sum, tally.orphans.number, tally.orphans.sum];
+    fields.iter().fold(crc32c::crc32c(b"t\0"), |crc, field| crc32c::crc32c_append(crc, &field.to_be_bytes()))
+}
+
+/// Reads the tally; `None` unless it is whole and current.
+pub(super) fn read(conn: &Connection) -> rusqlite::Result<Option<Tally>> {
+    let row = conn
+        .prepare_cached("SELECT sessions, events, messages, work, work_sum, orphans, orphan_sum, crc FROM tally")?
+        .query_row([], |row| {
+            let extent = Extent { sessions: row.get(0)?, events: row.get(1)?, messages: row.get(2)? };
+            let tally = Tally { work: Count { number: row.get(3)?, sum: row.get(4)? }, orphans: Count { number: row.get(5)?, sum: row.get(6)? } };
+            Ok((extent, tally, crc_of(row, 7)?))
+        })
+        .optional()?;
+    let now = extent(conn)?;
+    Ok(match row {
+        Some((extent, tally, stored)) if extent == now && stored == Some(crc(&tally, extent)) => Some(tally),
+        // A store without a session needs no row.
+        None if now == Extent::default() => Some(Tally::default()),
+        _ => None,
+    })
+}
+
+/// Writes the tally, current as of now.
+pub(super) fn write(conn: &Connection, tally: &Tally) -> rusqlite::Result<()> {
+    let now = extent(conn)?;
+    conn.prepare_cached(
+        "INSERT OR REPLACE INTO tally(one, sessions, events, messages, work, work_sum, orphans, orphan_sum, crc) VALUES(1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        now.sessions,
+        now.events,
+        now.messages,
+        tally.work.number,
+        tally.work.sum,
+        tally.orphans.number,
+        tally.orphans.sum,
+        crc(tally, now)
+    ])?;
+    Ok(())
+}
+
+/// Returns the sessions with work if the index is proved complete.
+pub(super) fn proved_work(conn: &Connection) -> rusqlite::Result<Option<Vec<i64>>> {
+    let Some(tally) = read(conn)? else { return Ok(None) };
+    let sids: Vec<i64> = conn.prepare_cached("SELECT sid FROM summary WHERE work = 1")?.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let mut count = Count::default();
+    for sid in &sids {
+        count.add(sid_hash(*sid));
+    }
+    Ok((count == tally.work).then_some(sids))
+}
+
+/// Returns the parents that are not in the store, by the derived rows if they are proved complete, else by every family.
+pub(super) fn orphans(conn: &Connection) -> rusqlite::Result<Vec<String>> {
+    if let Some(tally) = read(conn)? {
+        let parents: Vec<String> = conn.prepare_cached("SELECT parent_id FROM orphan")?.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        let mut count = Count::default();
+        for parent in &parents {
+            count.add(id_hash(parent));
+        }
+        if count == tally.orphans {
+            return Ok(parents);
+        }
+    }
+    missing_parents(conn)
+}
+
+fn missing_parents(conn: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut missing = Vec::new();
+    let mut next = conn.prepare_cached("SELECT min(parent_id) FROM session WHERE parent_id > ?1")?;
+    let mut known = conn.prepare_cached("SELECT 1 FROM session WHERE id = ?1")?;
+    let mut at = String::new();
+    while let Some(parent) = next.query_row([&at], |row| row.get::<_, Option<String>>(0))? {
+        if !known.exists([&parent])? {
+            missing.push(parent.clone());
+        }
+        at = parent;
+    }
+    Ok(missing)
+}
+
+/// Looks at every session in the order of ids, by its derived row where that is good, else by its log.
+pub(super) fn each(conn: &Connection, mut see: impl FnMut(SessionId, Option<(Found, summary::Summary)>) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    let mut query = conn.prepare(&format!("SELECT {SESSION_COLUMNS} FROM session ORDER BY id"))?;
+    let mut rows = query.query([])?;
+    while let Some(row) = rows.next()? {
+        let Ok(id) = SessionId::new(row.get::<_, String>(1)?) else { continue };
+        let Ok(header) = header_of(row, &id)? else {
+            see(id, None)?;
+            continue;
+        };
+        let found = Found { sid: row.get(0)?, header, crc: crc_of(row, 5)?.unwrap_or_default() };
+        match summary::read_or_derive(conn, &id, &found) {
+            Ok(summary) => see(id, Some((found, summary)))?,
+            Err(LoadError::Store(error)) => return Err(error),
+            Err(_) => see(id, None)?,
+        }
+    }
+    Ok(())
+}
+
+/// Derives every row again that is no good, and the tally with them. Costs the store's sessions; called when the tally is found damaged.
+pub(super) fn rebuild(conn: &Connection) -> Result<Tally, StoreError> {
+    let mut tally = Tally::default();
+    let mut good = Vec::new();
+    each(conn, |id, known| {
+        if let Some((found, summary)) = known {
+            if summary.head.has_work() {
+                tally.work.add(sid_hash(found.sid));
+            }
+            good.push((id, found, summary));
+        }
+        Ok(())
+    })?;
+    // A session whose log is damaged has no work that could be done.
+    conn.execute("UPDATE summary SET work = 0 WHERE work != 0", [])?;
+    for (id, found, summary) in &good {
+        summary::put(conn, id, found, summary)?;
+    }
+    conn.execute("DELETE FROM orphan", [])?;
+    for parent in missing_parents(conn)? {
+        conn.execute("INSERT INTO orphan(parent_id) VALUES(?1)", [&parent])?;
+        tally.orphans.add(id_hash(&parent));
+    }
+    Ok(tally)
+}

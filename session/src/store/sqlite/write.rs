@@ -1,0 +1,555 @@
+//! The operations of a batch, within its transaction.
+//!
+//! Every operation is checked whole before its first row is written, so that a refused one leaves nothing and needs no savepoint; any error
+//! of SQLite itself ends the batch. Heads are kept between batches for as long as no other connection has written, and each is written
+//! once per batch, however many operations moved it.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use rusqlite::{Connection, OptionalExtension, params};
+use sha2::{Digest, Sha256};
+
+use super::{
+    error::Stop,
+    log::{self, Found, Wanted, kind_column, signed, unsigned},
+    node::Node,
+    summary::{self, Summary},
+    tally::{self, Tally, id_hash, sid_hash},
+};
+use crate::{
+    codec::{Encoded, encode_event, encode_header, encode_message, message_crc},
+    event::Event,
+    fold::Fold,
+    head::Head,
+    header::Header,
+    id::{MessageId, Order, SessionId},
+    limits::MAX_INTEGER,
+    listing::{Verdict, verdict},
+    message::{BodyHash, InboxRecord, Message, MessageKind},
+    store::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Op, Open, Refused, StoreError, check_begun, check_ended, check_lived},
+    turns::{Claimed, join_notes, open_turn},
+};
+
+/// How many heads are kept between batches.
+const KEPT_HEADS: usize = 8_192;
+
+/// What the writer knows of a session.
+#[derive(Debug)]
+struct Known {
+    found: Found,
+    head: Head,
+    /// What the tally counts.
+    tallied: bool,
+    dirty: bool,
+}
+
+/// What the writer knows between batches. True while no other connection has written.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    version: Option<i64>,
+    sessions: HashMap<SessionId, Known>,
+    aliases: HashMap<SessionId, HashMap<String, SessionId>>,
+    tally: Tally,
+}
+
+impl Memory {
+    /// Forgets everything: after a batch that was rolled back, nothing is known to be so.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Makes what is known true again. Called first in a write transaction.
+    pub(super) fn refresh(&mut self, conn: &Connection) -> Result<(), StoreError> {
+        let version: i64 = conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        if self.version != Some(version) {
+            self.forget();
+            self.tally = if let Some(tally) = tally::read(conn)? {
+                tally
+            } else {
+                tracing::warn!("the derived rows of the store are damaged or stale; they are derived again");
+                let tally = tally::rebuild(conn)?;
+                tally::write(conn, &tally)?;
+                tally
+            };
+            self.version = Some(version);
+        }
+        if self.sessions.len() > KEPT_HEADS {
+            self.sessions.clear();
+        }
+        if self.aliases.values().map(HashMap::len).sum::<usize>() > KEPT_HEADS {
+            self.aliases.clear();
+        }
+        Ok(())
+    }
+}
+
+/// A batch under way.
+pub(super) struct Batch<'a> {
+    conn: &'a Connection,
+    node: &'a Node,
+    memory: &'a mut Memory,
+    moved: Vec<SessionId>,
+    /// Whether anything was written.
+    pub(super) changed: bool,
+    /// The first and the last inbox row that this batch wrote.
+    pub(super) rows: Option<(i64, i64)>,
+}
+
+impl<'a> Batch<'a> {
+    /// Begins, in an open write transaction.
+    pub(super) fn new(conn: &'a Connection, node: &'a Node, memory: &'a mut Memory) -> Self {
+        Self { conn, node, memory, moved: Vec::new(), changed: false, rows: None }
+    }
+
+    /// Does one operation, or refuses it.
+    pub(super) fn apply(&mut self, op: &Op) -> Result<Result<Done, Refused>, StoreError> {
+        let done = match op {
+            Op::Create(op) => self.create(op),
+            Op::Accept(op) => self.accept(op),
+            Op::Open(op) => self.open(op),
+            Op::Append(op) => self.append(op),
+            Op::Claim(op) => self.claim(op),
+            Op::Close(op) => self.close(op),
+        };
+        match done {
+            Ok(done) => Ok(Ok(done)),
+            Err(Stop::Refused(refused)) => Ok(Err(refused)),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Writes the heads that moved, and the tally.
+    pub(super) fn finish(&mut self) -> Result<(), StoreError> {
+        if !self.changed {
+            return Ok(());
+        }
+        for id in &self.moved {
+            let Some(known) = self.memory.sessions.get_mut(id) else { continue };
+            summary::put_head(self.conn, id, known.found.sid, &known.head)?;
+            let work = known.head.has_work();
+            match (known.tallied, work) {
+                (false, true) => self.memory.tally.work.add(sid_hash(known.found.sid)),
+                (true, false) => self.memory.tally.work.remove(sid_hash(known.found.sid)),
+                (true, true) | (false, false) => {}
+            }
+            known.tallied = work;
+            known.dirty = false;
+        }
+        tally::write(self.conn, &self.memory.tally)?;
+        Ok(())
+    }
+
+    fn create(&mut self, op: &Create) -> Result<Done, Stop> {
+        let id = &op.session.id;
+        let events = op.events.iter().map(|event| encode_event(id, event)).collect::<Result<Vec<_>, _>>()?;
+        let creation = creation_hash(op);
+        if let Some(found) = log::find(self.conn, id)? {
+            let stored: Vec<u8> = self.conn.prepare_cached("SELECT creation FROM session WHERE sid = ?1")?.query_row([found.sid], |row| row.get(0))?;
+            return if stored == creation && op.session.matches(&found.header) {
+                Ok(Done::Created { header: found.header, existing: true })
+            } else {
+                Err(Refused::Exists(id.clone()).into())
+            };
+        }
+        let message = op.message.as_ref().map(|message| encode_message(message).map(|body| (message, body))).transpose()?;
+        let mut parent_here = true;
+        let mut earliest = op.time;
+        let mut siblings = false;
+        if let Some(parent) = &op.session.parent {
+            let time: Option<i64> = self.created_at("SELECT created_at FROM session WHERE id = ?1", parent)?;
+            let youngest = self.created_at("SELECT created_at FROM session WHERE parent_id = ?1 ORDER BY created_at DESC, id DESC LIMIT 1", parent)?;
+            parent_here = time.is_some();
+            siblings = youngest.is_some();
+            earliest = earliest.max(time.map_or(0, unsigned)).max(youngest.map_or(0, unsigned));
+        }
+        let header = Arc::new(op.session.at(earliest.min(MAX_INTEGER)));
+        let mut fold = Fold::new(header.clone());
+        for event in &*op.events {
+            fold.apply_event(event)?;
+        }
+        let verdict = verdict(&fold);
+        self.take_alias(header.parent.as_ref(), id, &verdict)?;
+        let encoded = encode_header(&header)?;
+        self.conn.prepare_cached("INSERT INTO session(id, parent_id, created_at, header, crc, creation) VALUES(?1, ?2, ?3, ?4, ?5, ?6)")?.execute(params![
+            id.as_str(),
+            header.parent.as_ref().map(SessionId::as_str),
+            signed(header.created_at),
+            text(&encoded.body)?,
+            encoded.crc,
+            creation
+        ])?;
+        let found = Found { sid: self.conn.last_insert_rowid(), header: header.clone(), crc: encoded.crc };
+        self.count_orphans(&header, parent_here, siblings)?;
+        self.insert_events(found.sid, &op.events, &events)?;
+        let mut head = fold.head().clone();
+        if let Some((message, body)) = message {
+            self.insert_message(id, found.sid, head.next_order, message, &body)?;
+            head.accept(message, false);
+        }
+        let summary = Summary { head, verdict };
+        summary::put(self.conn, id, &found, &summary)?;
+        let work = summary.head.has_work();
+        if work {
+            self.memory.tally.work.add(sid_hash(found.sid));
+        }
+        self.memory.sessions.insert(id.clone(), Known { found, head: summary.head, tallied: work, dirty: false });
+        self.changed = true;
+        Ok(Done::Created { header, existing: false })
+    }
+
+    fn created_at(&self, sql: &str, parent: &SessionId) -> rusqlite::Result<Option<i64>> {
+        self.conn.prepare_cached(sql)?.query_row([parent.as_str()], |row| row.get(0)).optional()
+    }
+
+    /// Refuses an alias that a sibling has, and remembers it otherwise.
+    fn take_alias(&mut self, parent: Option<&SessionId>, id: &SessionId, verdict: &Verdict) -> Result<(), Stop> {
+        let (Some(parent), Verdict::Child { alias: Some(alias), .. }) = (parent, verdict) else { return Ok(()) };
+        if !self.memory.aliases.contains_key(parent) {
+            let aliases = super::family::aliases(self.conn, parent)?;
+            self.memory.aliases.insert(parent.clone(), aliases);
+        }
+        if let Some(aliases) = self.memory.aliases.get_mut(parent) {
+            if aliases.contains_key(alias) {
+                return Err(Refused::AliasTaken(alias.clone()).into());
+            }
+            aliases.insert(alias.clone(), id.clone());
+        }
+        Ok(())
+    }
+
+    /// Keeps the set of parents that are named but not here.
+    fn count_orphans(&mut self, header: &Header, parent_here: bool, siblings: bool) -> rusqlite::Result<()> {
+        if let Some(parent) = header.parent.as_ref().filter(|parent| !parent_here && !siblings && **parent != header.id) {
+            self.conn.prepare_cached("INSERT OR IGNORE INTO orphan(parent_id) VALUES(?1)")?.execute([parent.as_str()])?;
+            self.memory.tally.orphans.add(id_hash(parent.as_str()));
+        }
+        // It may itself be a parent that was missed.
+        let missed = self.conn.prepare_cached("SELECT 1 FROM session WHERE parent_id = ?1 AND id != ?1 LIMIT 1")?.exists([header.id.as_str()])?;
+        if missed {
+            self.conn.prepare_cached("DELETE FROM orphan WHERE parent_id = ?1")?.execute([header.id.as_str()])?;
+            self.memory.tally.orphans.remove(id_hash(header.id.as_str()));
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, op: &Accept) -> Result<Done, Stop> {
+        let known = known(self.conn, &mut self.memory.sessions, &op.session)?;
+        let (sid, head, message) = (known.found.sid, &known.head, &op.message);
+        let (pending, limit) = match message.kind {
+            MessageKind::Turn => (head.pending_turns, op.inbox_limit),
+            MessageKind::Note => (head.pending_wakes + head.pending_quiet, op.note_limit),
+            MessageKind::Control => (head.pending_controls, op.inbox_limit),
+        };
+        let order = head.next_order;
+        let refusal = if pending >= limit {
+            Refused::Busy { pending, limit }
+        } else {
+            match encode_message(message) {
+                Ok(body) => {
+                    if self.insert_message(&op.session, sid, order, message, &body)? {
+                        let mut head = self::known(self.conn, &mut self.memory.sessions, &op.session)?.head.clone();
+                        head.accept(message, false);
+                        self.moved(&op.session, head)?;
+                        return Ok(Done::Accepted { order, duplicate: false });
+                    }
+                    Refused::MessageIdConflict(message.id.clone())
+                }
+                Err(error) => error.into(),
+            }
+        };
+        // A message that was accepted before stays accepted, whatever speaks against a new one.
+        match self.earlier(&op.session, sid, &message.id)? {
+            Some((order, hash)) if hash == message.hash().0 => Ok(Done::Accepted { order, duplicate: true }),
+            Some(_) => Err(Refused::MessageIdConflict(message.id.clone()).into()),
+            None => Err(refusal.into()),
+        }
+    }
+
+    fn earlier(&self, id: &SessionId, sid: i64, message: &MessageId) -> Result<Option<(Order, Vec<u8>)>, Stop> {
+        let row: Option<(i64, Vec<u8>, i64, i64)> = self
+            .conn
+            .prepare_cached("SELECT ord, hash, state, crc FROM inbox WHERE sid = ?1 AND message_id = ?2")?
+            .query_row(params![sid, message.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+            .optional()?;
+        let Some((order, hash, state, crc)) = row else { return Ok(None) };
+        let order = unsigned(order);
+        if state == 1 && crc != i64::from(tombstone_crc(id, order, message.as_str().as_bytes(), &hash)) {
+            return Err(Refused::Corrupt { session: id.clone(), reason: format!("message {order}: checksum mismatch") }.into());
+        }
+        Ok(Some((order, hash)))
+    }
+
+    /// Writes a message unless its id is known; tells whether it did.
+    fn insert_message(&mut self, id: &SessionId, sid: i64, order: Order, message: &Message, body: &[u8]) -> Result<bool, Stop> {
+        let BodyHash(hash) = message.hash();
+        let crc = message_crc(id, order, false, body);
+        let written = self
+            .conn
+            .prepare_cached(
+                "INSERT INTO inbox(sid, ord, message_id, hash, kind, wake, held, state, body, crc) VALUES(?1, ?2, ?3, ?4, ?5, ?6, 0, 0, ?7, ?8)
+                 ON CONFLICT(sid, message_id) DO NOTHING",
+            )?
+            .execute(params![sid, signed(order), message.id.as_str(), hash, kind_column(message.kind), message.wake, text(body)?, crc])?;
+        if written == 1 {
+            let row = self.conn.last_insert_rowid();
+            self.rows = Some(self.rows.map_or((row, row), |(first, _)| (first, row)));
+        }
+        Ok(written == 1)
+    }
+
+    fn insert_events(&self, sid: i64, events: &[Event], encoded: &[Encoded]) -> Result<(), Stop> {
+        let mut insert = self.conn.prepare_cached("INSERT INTO event(sid, seq, body, crc) VALUES(?1, ?2, ?3, ?4)")?;
+        for (event, encoded) in events.iter().zip(encoded) {
+            insert.execute(params![sid, signed(event.seq), text(&encoded.body)?, encoded.crc])?;
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, op: &Open) -> Result<Done, Stop> {
+        let known = known(self.conn, &mut self.memory.sessions, &op.session)?;
+        let sid = known.found.sid;
+        let holder: Option<String> = self.conn.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| row.get(0)).optional()?;
+        let dead = match holder.filter(|holder| holder != self.node.owner().as_str()) {
+            Some(holder) if self.node.liveness().alive(self.conn, &holder)? => {
+                let holder = holder.parse().map_err(|error: crate::id::IdError| StoreError::Damaged(error.to_string()))?;
+                return Err(Refused::Held(holder).into());
+            }
+            other => other.is_some(),
+        };
+        if known.head.epoch + 1 != op.epoch {
+            return Err(Refused::Fenced { stored: known.head.epoch }.into());
+        }
+        let (mut head, encoded) = follow(known, &op.session, &op.events)?;
+        check_begun(&head, op.epoch)?;
+        let claim = match op.claim {
+            Some(time) => take_next(self.conn, &op.session, known, &head, ClaimKind::Turn, time)?,
+            None => None,
+        };
+        self.insert_events(sid, &op.events, &encoded)?;
+        let claimed = match claim {
+            Some(claim) => {
+                head = claim.head;
+                self.insert_events(sid, &claim.claimed.events, &claim.encoded)?;
+                self.leave(&op.session, sid, &claim.leaving)?;
+                Some(claim.claimed)
+            }
+            None => None,
+        };
+        self.conn.prepare_cached("INSERT OR REPLACE INTO lease(sid, owner, epoch) VALUES(?1, ?2, ?3)")?.execute(params![
+            sid,
+            self.node.owner().as_str(),
+            signed(op.epoch)
+        ])?;
+        if dead {
+            self.node.liveness().bury(self.conn)?;
+        }
+        self.moved(&op.session, head)?;
+        Ok(Done::Opened { claimed })
+    }
+
+    fn append(&mut self, op: &Append) -> Result<Done, Stop> {
+        let known = fenced(self.conn, &mut self.memory.sessions, &op.fence)?;
+        let sid = known.found.sid;
+        let leaving = pending(self.conn, &op.fence.session, sid, &op.take)?;
+        if op.events.is_empty() && !leaving.is_empty() {
+            return Err(Refused::Invalid { code: "EVENT_INVALID", message: "a message leaves the inbox with the events that name it".into() }.into());
+        }
+        let (mut head, encoded) = follow(known, &op.fence.session, &op.events)?;
+        self.insert_events(sid, &op.events, &encoded)?;
+        for record in &leaving {
+            head.take(&record.message, record.held);
+        }
+        self.leave(&op.fence.session, sid, &leaving)?;
+        self.moved(&op.fence.session, head)?;
+        Ok(Done::Appended)
+    }
+
+    fn claim(&mut self, op: &Claim) -> Result<Done, Stop> {
+        let id = &op.fence.session;
+        let known = fenced(self.conn, &mut self.memory.sessions, &op.fence)?;
+        if op.first_seq != known.head.next_seq {
+            return Err(Refused::Moved { stored: known.head.next_seq }.into());
+        }
+        let sid = known.found.sid;
+        let Some(claim) = take_next(self.conn, id, known, &known.head, op.kind, op.time)? else { return Ok(Done::Claimed(None)) };
+        self.insert_events(sid, &claim.claimed.events, &claim.encoded)?;
+        self.leave(id, sid, &claim.leaving)?;
+        self.moved(id, claim.head)?;
+        Ok(Done::Claimed(Some(claim.claimed)))
+    }
+
+    fn close(&mut self, op: &Close) -> Result<Done, Stop> {
+        let known = fenced(self.conn, &mut self.memory.sessions, &op.fence)?;
+        if op.unless_pending && known.head.has_work() {
+            return Err(Refused::Pending(known.head.pending()).into());
+        }
+        let sid = known.found.sid;
+        let (head, encoded) = follow(known, &op.fence.session, &op.events)?;
+        check_ended(&head)?;
+        self.insert_events(sid, &op.events, &encoded)?;
+        self.conn.prepare_cached("DELETE FROM lease WHERE sid = ?1")?.execute([sid])?;
+        self.moved(&op.fence.session, head)?;
+        Ok(Done::Closed)
+    }
+
+    /// Takes messages out of the inbox; what remains of each tells a later copy of it.
+    fn leave(&self, id: &SessionId, sid: i64, records: &[InboxRecord]) -> Result<(), Stop> {
+        let mut update = self.conn.prepare_cached("UPDATE inbox SET state = 1, body = NULL, crc = ?3 WHERE sid = ?1 AND state = 0 AND ord = ?2")?;
+        for record in records {
+            let crc = tombstone_crc(id, record.order, record.message.id.as_str().as_bytes(), &record.message.hash().0);
+            update.execute(params![sid, signed(record.order), crc])?;
+        }
+        Ok(())
+    }
+
+    fn moved(&mut self, id: &SessionId, head: Head) -> Result<(), Stop> {
+        let known = known(self.conn, &mut self.memory.sessions, id)?;
+        known.head = head;
+        if !known.dirty {
+            known.dirty = true;
+            self.moved.push(id.clone());
+        }
+        self.changed = true;
+        Ok(())
+    }
+}
+
+/// Returns what is known of a session, read once. A derived row that is no good is written again.
+fn known<'m>(conn: &Connection, sessions: &'m mut HashMap<SessionId, Known>, id: &SessionId) -> Result<&'m mut Known, Stop> {
+    use std::collections::hash_map::Entry;
+    match sessions.entry(id.clone()) {
+        Entry::Occupied(known) => Ok(known.into_mut()),
+        Entry::Vacant(place) => {
+            let found = log::require(conn, id)?;
+            let summary = if let Some(summary) = summary::read(conn, id, &found)? {
+                summary
+            } else {
+                let summary = summary::derive(conn, id, &found)?;
+                summary::put(conn, id, &found, &summary)?;
+                summary
+            };
+            let tallied = summary.head.has_work();
+            Ok(place.insert(Known { found, head: summary.head, tallied, dirty: false }))
+        }
+    }
+}
+
+/// Returns what is known of a session if the epoch may write.
+fn fenced<'m>(conn: &Connection, sessions: &'m mut HashMap<SessionId, Known>, fence: &Fence) -> Result<&'m mut Known, Stop> {
+    let known = known(conn, sessions, &fence.session)?;
+    if known.head.epoch == fence.epoch && known.head.live { Ok(known) } else { Err(Refused::Fenced { stored: known.head.epoch }.into()) }
+}
+
+/// Returns the head after events, and the events' bytes.
+fn follow(known: &Known, id: &SessionId, events: &[Event]) -> Result<(Head, Vec<Encoded>), Refused> {
+    if let Some(first) = events.first()
+        && first.seq != known.head.next_seq
+    {
+        return Err(Refused::Moved { stored: known.head.next_seq });
+    }
+    follow_head(&known.head, known.found.header.seed_length, id, events)
+}
+
+fn follow_head(head: &Head, seed_length: u64, id: &SessionId, events: &[Event]) -> Result<(Head, Vec<Encoded>), Refused> {
+    let mut head = head.clone();
+    let mut encoded = Vec::with_capacity(events.len());
+    for event in events {
+        encoded.push(encode_event(id, event)?);
+        check_lived(event)?;
+        head.apply(event, seed_length)?;
+    }
+    Ok((head, encoded))
+}
+
+/// Reads messages that are to be taken; each must be pending.
+fn pending(conn: &Connection, id: &SessionId, sid: i64, orders: &[Order]) -> Result<Vec<InboxRecord>, Stop> {
+    let mut records = Vec::with_capacity(orders.len());
+    let mut seen = HashSet::new();
+    for &order in orders {
+        if !seen.insert(order) {
+            continue;
+        }
+        let record = log::inbox(conn, id, sid, Wanted::At(order))?.pop();
+        records.push(record.ok_or(Refused::NotPending(order))?);
+    }
+    Ok(records)
+}
+
+/// A claim that has been checked and not yet written.
+struct Prepared {
+    claimed: Claimed,
+    leaving: Vec<InboxRecord>,
+    head: Head,
+    encoded: Vec<Encoded>,
+}
+
+/// Decides what is taken next, on the inbox as it is in this transaction.
+fn take_next(conn: &Connection, id: &SessionId, known: &Known, head: &Head, kind: ClaimKind, time: u64) -> Result<Option<Prepared>, Stop> {
+    let sid = known.found.sid;
+    // A held record and everything behind it waits.
+    let end = if head.held > 0 {
+        let first: Option<i64> =
+            conn.prepare_cached("SELECT min(ord) FROM inbox WHERE sid = ?1 AND state = 0 AND held != 0")?.query_row([sid], |row| row.get(0))?;
+        first.map_or(head.next_order, unsigned)
+    } else {
+        head.next_order
+    };
+    if kind == ClaimKind::Turn && head.open.is_some() {
+        return Ok(None);
+    }
+    let notes = if head.pending_wakes + head.pending_quiet > 0 { log::inbox(conn, id, sid, Wanted::Every(MessageKind::Note, end))? } else { Vec::new() };
+    let (claimed, turn) = match kind {
+        ClaimKind::Turn => {
+            let turn =
+                if head.retry.is_none() && head.pending_turns > 0 { log::inbox(conn, id, sid, Wanted::First(MessageKind::Turn, end))?.pop() } else { None };
+            (open_turn(head, time, turn.as_ref(), &notes), turn)
+        }
+        ClaimKind::Notes => (join_notes(head, time, &notes), None),
+    };
+    let Some(claimed) = claimed else { return Ok(None) };
+    let Ok((mut head, encoded)) = follow_head(head, known.found.header.seed_length, id, &claimed.events) else { return Ok(None) };
+    let leaving: Vec<InboxRecord> = turn.into_iter().chain(notes).collect();
+    for record in &leaving {
+        head.take(&record.message, record.held);
+    }
+    Ok(Some(Prepared { claimed, leaving, head, encoded }))
+}
+
+/// The checksum of what remains of a message that has left the inbox.
+fn tombstone_crc(id: &SessionId, order: Order, message: &[u8], hash: &[u8]) -> u32 {
+    let mut crc = crc32c::crc32c_append(crc32c::crc32c(b"g\0"), id.as_str().as_bytes());
+    for part in [b"\0".as_slice(), &order.to_be_bytes(), message, b"\0", hash] {
+        crc = crc32c::crc32c_append(crc, part);
+    }
+    crc
+}
+
+/// Hashes what a session is created with, times aside.
+fn creation_hash(op: &Create) -> Vec<u8> {
+    let mut hasher = Sha256::new();
+    for event in &*op.events {
+        hasher.update(event.body.type_name());
+        hasher.update([0]);
+        let data = match &event.body {
+            crate::event::Body::Opaque(opaque) => serde_json::to_vec(&opaque.data),
+            body => serde_json::to_vec(body),
+        };
+        hasher.update(data.unwrap_or_default());
+        hasher.update([0]);
+    }
+    if let Some(message) = &op.message {
+        hasher.update([1]);
+        hasher.update(message.id.as_str());
+        hasher.update([0]);
+        hasher.update(message.hash().0);
+    }
+    hasher.finalize().iter().take(16).copied().collect()
+}
+
+/// Our own JSON is UTF-8; the check keeps anything else from becoming a text column.
+fn text(body: &[u8]) -> Result<&str, StoreError> {
+    std::str::from_utf8(body).map_err(|error| StoreError::Io(Box::new(error)))
+}

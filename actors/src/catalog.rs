@@ -301,8 +301,8 @@ fn entry(parent: Option<&SessionId>, child: Traced, described: Result<Descriptio
             };
         }
     };
-    let held = description.holder.is_some() || resident;
-    let status = if held { Status::Running } else { Status::Complete };
+    let live = description.holder.is_some() || resident;
+    let status = if live { Status::Running } else { Status::Complete };
     let head = description.head;
     let mut listed = Listed {
         id,
@@ -311,7 +311,7 @@ fn entry(parent: Option<&SessionId>, child: Traced, described: Result<Descriptio
         agent: String::new(),
         alias: None,
         status,
-        turn: head.turn_state(held),
+        turn: head.turn_state(live),
         pending: head.pending(),
         turns: head.turns,
         last_outcome: head.last,

@@ -9,9 +9,9 @@ use greenroom_session::{
     head::Head,
     header::{Header, NewSession},
     id::{EffectKey, EffectKind, MessageId, Seq, SessionId},
-    listing::Verdict,
+    listing::{Description, Verdict},
     message::{Message, Source, text_of},
-    store::{Create, Done, LoadError, Op, Refused},
+    store::{Create, Done, LoadError, Op, Reader, Refused, StoreError, Traced},
 };
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
@@ -101,12 +101,11 @@ impl Delegate {
     }
 
     fn content(&self) -> Vec<u8> {
-        match &self.key {
-            Some(key) => key.as_bytes().to_vec(),
-            None => {
-                let parts = (&self.label, &self.prompt, &self.alias, &self.params, &self.provider);
-                serde_json::to_vec(&parts).unwrap_or_else(|_| self.prompt.as_bytes().to_vec())
-            }
+        if let Some(key) = &self.key {
+            key.as_bytes().to_vec()
+        } else {
+            let parts = (&self.label, &self.prompt, &self.alias, &self.params, &self.provider);
+            serde_json::to_vec(&parts).unwrap_or_else(|_| self.prompt.as_bytes().to_vec())
         }
     }
 
@@ -452,9 +451,28 @@ async fn addressee(services: &Services, id: &SessionId) -> Result<Arc<Header>, D
             Verdict::Child { mode: Mode::Continuable, .. } => Ok(header),
             _ => Err(none()),
         },
-        Ok(Some((_, Some(Err(error))))) => Err(unavailable(error.to_string())),
+        Ok(Some((_, Some(Err(error))))) | Err(error) => Err(unavailable(error.to_string())),
         Ok(_) => Err(unavailable("there is no such session".into())),
-        Err(error) => Err(unavailable(error.to_string())),
+    }
+}
+
+/// Reads what a child's behaviour was given.
+pub(crate) fn params_of(reader: &mut dyn Reader, child: SessionId) -> Result<Option<Value>, StoreError> {
+    let header = match reader.header(&child) {
+        Ok(Some(header)) => header,
+        Err(LoadError::Store(error)) => return Err(error),
+        Ok(None) | Err(_) => return Ok(None),
+    };
+    let traced = Traced { id: child, created_at: header.created_at, header: Ok(header) };
+    let described = reader.describe(std::slice::from_ref(&traced), false)?.pop();
+    let Some(Ok(Description { verdict: Verdict::Child { descriptor, .. }, .. })) = described else { return Ok(None) };
+    match reader.events(&traced.id, descriptor, 1) {
+        Ok(events) => Ok(events.first().and_then(|event| match &event.body {
+            Body::Descriptor(data) => data.get("params").cloned(),
+            _ => None,
+        })),
+        Err(LoadError::Store(error)) => Err(error),
+        Err(_) => Ok(None),
     }
 }
 
@@ -530,6 +548,10 @@ pub(crate) async fn answer_of(services: &Arc<Services>, child: &SessionId) -> Re
         let log = services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| TurnError::new(error.code(), error.to_string()))?;
         let head = log.fold.head();
         if head.has_work() {
+            if services.is_draining() {
+                // The child was cut off; whoever waits for it is about to be, too.
+                std::future::pending::<()>().await;
+            }
             if !patience.tries(child, head) {
                 return Err(TurnError::new("NOT_RESUMABLE", format!("child {child} has work and cannot run")));
             }

@@ -408,10 +408,7 @@ impl RegistryState {
     fn foreign(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, sessions: Vec<SessionId>) {
         let mut strangers = Vec::new();
         for session in sessions {
-            match self.entries.contains_key(&session) {
-                true => self.wake(myself, services, session, None),
-                false => strangers.push(session),
-            }
+            if self.entries.contains_key(&session) { self.wake(myself, services, session, None) } else { strangers.push(session) }
         }
         let roots: Vec<SessionId> = self.pins.keys().cloned().collect();
         if roots.is_empty() {

@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::{list, log, send, show, tree};
+use super::{list, log, run, send, show, tree};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -58,6 +58,7 @@ pub(crate) enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Run(run::RunArgs),
     List(list::ListArgs),
     Tree(tree::TreeArgs),
     Show(show::ShowArgs),

@@ -35,6 +35,7 @@ pub(crate) fn main() -> ExitCode {
 fn execute(line: &CommandLine, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     let url = store::url(line.global.store.as_deref())?;
     match &line.verb {
+        Verb::Run(args) => args.execute(&url, terminal)?,
         Verb::List(args) => args.execute(&url, terminal)?,
         Verb::Tree(args) => args.execute(&url, terminal)?,
         Verb::Show(args) => args.execute(&url, terminal)?,

@@ -1,7 +1,7 @@
 //! The command line: one file per verb, and what the verbs share.
 //!
 //! - [`main`]: from arguments to an exit code. [`args`]: the flags that every verb takes.
-//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`]: the verbs. [`transcript`] and [`wait`] follow a log for two of them.
+//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
 //! - [`codes`]: every error code with its exit and its help. [`failure`]: how an error is shown.
 //! - [`terminal`]: the only writer of stdout. [`paint`]: colours.
 //! - [`store`]: which store is meant, and how it is opened. [`session`]: which session is meant.
@@ -18,6 +18,8 @@ pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod main;
 pub(crate) mod paint;
+pub(crate) mod progress;
+pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod session;
 pub(crate) mod show;

@@ -1,1 +1,3 @@
-fn main() {}
+//! The integration tests, in one binary. Modules are named for behaviour.
+
+mod log_format;

@@ -54,6 +54,7 @@ const fn code(name: &'static str, exit: Exit, help: &'static str) -> Code {
 
 /// Every code of greenroom, in alphabetical order.
 pub(crate) const CODES: &[Code] = &[
+    code("AGENT_UNAVAILABLE", Exit::Usage, "this greenroom cannot play an agent of this kind; use a script or a command"),
     code("AGENT_UNKNOWN", Exit::Usage, "run with a program file that has an agent of this name; the messages wait until then"),
     code("ALIAS_TAKEN", Exit::NotAllowed, "give the child another `as`, or send to the one that has it"),
     code("ALREADY_STARTED", Exit::NotAllowed, "the message has a turn; interrupt it instead"),

@@ -9,6 +9,7 @@ use greenroom::{
         host::RootError,
     },
     program::{BindError, ProgramErrors},
+    run::RunError,
     session::{
         id::IdError,
         message::MessageError,
@@ -143,6 +144,7 @@ coded!(
     QueryError,
     Refused,
     RootError,
+    RunError,
     StartError,
     StoreError,
     WriteError,

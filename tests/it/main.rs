@@ -1,5 +1,6 @@
 //! The integration tests, in one binary. Modules are named for behaviour.
 
 mod audit;
+mod crash;
 mod log_format;
 mod senders;

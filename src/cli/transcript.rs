@@ -16,6 +16,8 @@ use super::{
 
 /// Characters of an id that stand for it here: a beginning that every verb takes.
 const SHORT_ID: usize = 8;
+/// Characters of a recorded input that are shown.
+const RECORDED_CHARS: usize = 100;
 
 /// Writes events as lines, in the order of the log.
 #[derive(Debug)]
@@ -57,8 +59,11 @@ impl Transcript {
             Body::TurnEnd { reason, .. } => lines.push(self.turn_end(reason, event.time)),
             Body::StepEnd { step, cut: Some(true), .. } => lines.push(self.aside(format!("  step {step} was cut off"))),
             Body::Memo { key, text, .. } => {
-                let name = key.as_deref().map_or_else(|| "memo".to_owned(), |key| format!("memo {}", Escaped(key)));
-                lines.extend(speech(&name, text).into_iter().map(|line| self.aside(line)));
+                lines.extend(match key {
+                    // A recorded input is for the machine; its beginning is enough to know it by.
+                    Some(key) => vec![self.aside(format!("  recorded {}: {}", Escaped(key), beginning(text)))],
+                    None => speech("memo", text).into_iter().map(|line| self.aside(line)).collect(),
+                });
             }
             Body::EffectAccepted { kind, target, id, .. } => lines.push(self.aside(format!("  → {} {} ({})", kind.as_str(), short(target), short(id)))),
             Body::AnswerRecorded { text, .. } => lines.push(self.aside(format!("  the command answered, {}", span::bytes(text.len() as u64)))),
@@ -139,6 +144,13 @@ fn speaker(source: &Source) -> String {
         Source::SubagentSettled { session, .. } => format!("notice of {}", short(session.as_str())),
         Source::Agent { name } | Source::Plugin { name } | Source::Model { name, .. } => Escaped(name).to_string(),
         other => Escaped(other.kind()).to_string(),
+    }
+}
+
+fn beginning(text: &str) -> String {
+    match text.char_indices().nth(RECORDED_CHARS) {
+        Some((at, _)) => format!("{}…", Escaped(text.get(..at).unwrap_or(text))),
+        None => Escaped(text).to_string(),
     }
 }
 

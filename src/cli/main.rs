@@ -59,6 +59,16 @@ fn start_log(global: &Global) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Takes clap's text apart: the first paragraph says what is wrong, the others what to do.
+fn usage(text: &str) -> Failure {
+    let text = text.split("\nFor more information").next().unwrap_or_default();
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let mut paragraphs = text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty());
+    let failure = Failure::new("USAGE", paragraphs.next().unwrap_or_default());
+    let help = paragraphs.map(|paragraph| paragraph.trim_start_matches("tip: ")).collect::<Vec<_>>().join("\n      ");
+    if help.is_empty() { failure } else { failure.help(help) }
+}
+
 /// Shows what clap has to say: the help that was asked for, or why the arguments make no sense.
 fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     let words = || arguments.iter().skip(1).take_while(|word| *word != "--");
@@ -74,9 +84,7 @@ fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
         terminal.remark("");
         Failure::new("USAGE", "no verb was given")
     } else {
-        let text = error.render().to_string();
-        let text = text.split("\nFor more information").next().unwrap_or_default();
-        Failure::new("USAGE", text.strip_prefix("error: ").unwrap_or(text).trim())
+        usage(&error.render().to_string())
     };
     failure.report(&mut terminal);
     failure.exit_code()

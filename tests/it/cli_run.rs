@@ -1,11 +1,15 @@
 //! `greenroom run`.
 
-use std::{fs::OpenOptions, io::Write, process::Stdio};
+use std::{
+    fs::{File, OpenOptions},
+    io::{BufRead, BufReader, Write},
+    process::{Child, Command, Stdio},
+};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::cli::{Desk, Said, redact};
+use crate::cli::{Desk, Said, continuable, redact};
 
 const STORY: &str = r#"
 [run]
@@ -20,7 +24,7 @@ behavior = "script"
 turns = [ [ { say = "started in {city}" } ], [ { fail = "no more" } ] ]
 "#;
 
-/// A root that answers when its child has read a line from a pipe.
+/// A root that answers when its child has read a pipe to its end; each turn has a pipe of its own.
 const PIPE: &str = r#"
 [run]
 root = "editor"
@@ -37,12 +41,26 @@ turns = [
 [agents.reader]
 behavior = "command"
 answer = "text"
-command = ["sh", "-c", "cat pipe"]
+command = ["sh", "-c", "cat pipe-$GREENROOM_TURN"]
 "#;
 
-fn pipe(desk: &Desk) {
-    assert!(std::process::Command::new("mkfifo").arg(desk.path("pipe")).status().unwrap().success());
+fn pipes(desk: &Desk) {
+    let paths = ["pipe-1", "pipe-2"].map(|name| desk.path(name));
+    assert!(Command::new("mkfifo").args(paths).status().unwrap().success());
     desk.write("pipe.toml", PIPE);
+}
+
+/// Opens a pipe, which waits for the one who reads it: the child is in that turn then.
+fn writer(desk: &Desk, turn: u64) -> File {
+    OpenOptions::new().write(true).open(desk.path(&format!("pipe-{turn}"))).unwrap()
+}
+
+fn start(desk: &Desk, words: &[&str]) -> Child {
+    desk.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn end(child: Child) -> Said {
+    Said::of(&child.wait_with_output().unwrap())
 }
 
 #[test]
@@ -95,49 +113,73 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_second_terminal_lists_and_sends_while_a_run_is_live() {
+fn a_second_terminal_lists_sends_and_follows_while_a_run_is_live() {
     let desk = Desk::new();
-    pipe(&desk);
-    let running = desk.command(&["run", "pipe.toml"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Opening a pipe waits for the one who reads it: the child is in its turn then.
-    let mut writer = OpenOptions::new().write(true).open(desk.path("pipe")).unwrap();
+    pipes(&desk);
+    let running = start(&desk, &["run", "pipe.toml"]);
+    let mut pipe = writer(&desk, 1);
     let root = desk.run(&["list"]).out;
     assert!(redact(&root).starts_with("<id 0> [running] — "), "{root}");
-    let child = desk.run(&["list", root.split(' ').next().unwrap()]).out;
+    let root = root.split(' ').next().unwrap();
+    let child = desk.run(&["list", root]).out;
     assert_eq!(redact(&child), "<id 0> [running] — read the pipe\n");
     let child = child.split(' ').next().unwrap();
-    assert_eq!(desk.run(&["send", child, "second", "--message-id", "m-2"]).exit, 0);
-    writer.write_all(b"one\n").unwrap();
-    drop(writer);
-    // The first reader may still have the pipe; whoever comes last reads it to its end.
-    let waiting = desk.command(&["send", child, "second", "--message-id", "m-2", "--wait"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut writer = OpenOptions::new().write(true).open(desk.path("pipe")).unwrap();
-    writer.write_all(b"two\n").unwrap();
-    drop(writer);
-    let said = Said::of(&running.wait_with_output().unwrap());
+    let held = desk.run(&["run", "pipe.toml", "--root", root, "--json"]);
+    assert_eq!((held.exit, &held.json()["error"]["code"]), (6, &json!("SESSION_HELD")), "{held:?}");
+
+    let mut following = start(&desk, &["log", child, "--follow", "--raw"]);
+    let waiting = start(&desk, &["send", child, "second", "--message-id", "m-2", "--wait"]);
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut until = |wanted: &str| lines.by_ref().find(|line| line.contains(wanted)).expect("the log goes on");
+    until("\"turn/start\"");
+    pipe.write_all(b"one\n").unwrap();
+    drop(pipe);
+    assert!(until("\"turn/end\"").contains("completed"));
+    let mut pipe = writer(&desk, 2);
+    pipe.write_all(b"two\n").unwrap();
+    drop(pipe);
+    assert!(until("\"turn/start\"").contains("\"message\":\"m-2\""));
+    until("\"turn/end\"");
+    following.kill().unwrap();
+    following.wait().unwrap();
+
+    let said = end(running);
     assert_eq!(said.exit, 0, "{said:?}");
-    let waited = Said::of(&waiting.wait_with_output().unwrap());
+    let waited = end(waiting);
     assert_eq!((waited.exit, waited.out.lines().last()), (0, Some("two")), "{waited:?}");
 }
 
 #[test]
 fn a_signal_ends_a_run_in_good_order_and_the_next_goes_on() {
     let desk = Desk::new();
-    pipe(&desk);
-    let running = desk.command(&["run", "pipe.toml"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let writer = OpenOptions::new().write(true).open(desk.path("pipe")).unwrap();
+    pipes(&desk);
+    let running = start(&desk, &["run", "pipe.toml"]);
+    let pipe = writer(&desk, 1);
     kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
-    let said = Said::of(&running.wait_with_output().unwrap());
+    let said = end(running);
     assert_eq!((said.exit, said.out.as_str()), (143, ""), "{said:?}");
     assert!(said.err.contains("error[SIGNALLED]: "), "{said:?}");
-    drop(writer);
+    drop(pipe);
     let root = desk.run(&["list"]).out.split(' ').next().unwrap().to_owned();
     assert!(said.err.contains(&format!("--root {root}` goes on")), "{said:?}");
-    let again = desk.command(&["run", "pipe.toml", "--root", &root]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut writer = OpenOptions::new().write(true).open(desk.path("pipe")).unwrap();
-    writer.write_all(b"one\n").unwrap();
-    drop(writer);
-    let said = Said::of(&again.wait_with_output().unwrap());
+    let again = start(&desk, &["run", "pipe.toml", "--root", &root]);
+    writer(&desk, 2).write_all(b"one\n").unwrap();
+    let said = end(again);
     assert_eq!(said.exit, 0, "{said:?}");
     assert!(said.out.contains("one"), "{said:?}");
+}
+
+#[test]
+fn work_that_cannot_run_is_told_and_is_exit_1() {
+    let desk = Desk::new();
+    desk.write("story.toml", STORY);
+    let root = desk.run(&["run", "story.toml", "--json"]).json()["root"].as_str().unwrap().to_owned();
+    let store = desk.store();
+    desk.child(&store, "stranger", &root, &continuable("played by nobody"), 100);
+    drop(store);
+    assert_eq!(desk.run(&["send", "stranger", "hello"]).exit, 0);
+    let said = desk.run(&["run", "story.toml", "--root", &root]);
+    assert_eq!(said.exit, 1, "{said:?}");
+    assert!(said.err.contains("stranger has work and cannot run [AGENT_UNKNOWN]: "), "{said:?}");
+    assert!(desk.run(&["list", &root, "--json"]).json()["entries"][0]["pending"] == 1, "the message waits");
 }

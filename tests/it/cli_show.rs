@@ -39,6 +39,9 @@ fn timeless(text: &str) -> String {
         if let Some(at) = line.find("message ") {
             line.truncate(at + 7);
         }
+        if let (Some(from), Some(to)) = (line.find(", 0."), line.find(" ago: ")) {
+            line.replace_range(from..to, ", <span>");
+        }
         if let Some(at) = line.find("<time> 0.") {
             line.truncate(at);
         }
@@ -97,7 +100,7 @@ fn show_says_what_a_session_is_and_what_waits() {
     last        turn 1 completed
     epochs      1
     pending     1
-                <id 1> turn from user, 0.0 s ago: One more\nfact.
+                <id 1> turn from user, <span> ago: One more\nfact.
     "#);
     let json = desk.run(&["show", &root[..8], "--json"]).json();
     assert_eq!((&json["kind"], &json["agent"], &json["pending"], &json["last_outcome"]), (&json!("root"), &json!("editor"), &json!(1), &json!("completed")));

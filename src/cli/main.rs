@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::{Parser, error::ErrorKind};
+use clap::{CommandFactory, Parser, error::ErrorKind};
 use tracing_subscriber::EnvFilter;
 
 use super::{
@@ -79,8 +79,8 @@ fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
         let shown = terminal.line(error.render().to_string().trim_end()).and_then(|()| terminal.flush());
         return shown.map_or_else(|failure| failure.exit_code(), |()| ExitCode::SUCCESS);
     }
-    let failure = if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        terminal.remark(error.render().to_string().trim_end());
+    let failure = if matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand) {
+        terminal.remark(CommandLine::command().render_help().to_string().trim_end());
         terminal.remark("");
         Failure::new("USAGE", "no verb was given")
     } else {

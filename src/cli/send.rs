@@ -56,7 +56,7 @@ pub(crate) struct SendArgs {
     /// How long to wait, such as `30s`; for ever without it.
     #[arg(long, value_name = "DUR", requires = "goes_on", value_parser = parse_duration)]
     timeout: Option<Duration>,
-    /// Run the whole tree that the receiver stands in with this program file, until nobody in it has anything to do.
+    /// Run the tree that the receiver stands in with this program, until nobody in it has work.
     #[arg(long, value_name = "FILE.toml")]
     program: Option<PathBuf>,
 }

@@ -23,14 +23,15 @@ const RECORDED_CHARS: usize = 100;
 #[derive(Debug)]
 pub(crate) struct Transcript {
     paint: Paint,
-    turn_began: u64,
+    /// When the turn under way began; unknown where the transcript begins within it.
+    turn_began: Option<u64>,
     seed_length: u64,
 }
 
 impl Transcript {
     /// Begins a transcript of a log whose first `seed_length` events were inherited.
     pub(crate) fn new(paint: Paint, seed_length: u64) -> Self {
-        Self { paint, turn_began: 0, seed_length }
+        Self { paint, turn_began: None, seed_length }
     }
 
     /// Returns the lines of the next event; none where it says nothing to a person.
@@ -50,7 +51,7 @@ impl Transcript {
             Body::ActivationStart { epoch } => lines.push(self.aside(format!("epoch {epoch} begins, {}", span::time(event.time)))),
             Body::ActivationEnd { epoch, reason } => lines.push(self.aside(format!("epoch {epoch} ends: {}", name_of(reason)))),
             Body::TurnStart { turn, message, attempt } => {
-                self.turn_began = event.time;
+                self.turn_began = Some(event.time);
                 let again = if *attempt > 1 { self.paint.show(Role::Odd, format!(" · attempt {attempt}")).to_string() } else { String::new() };
                 let aside = self.paint.show(Role::Aside, format!(" · {} · message {}", span::time(event.time), short(message.as_str()))).to_string();
                 lines.push(String::new());
@@ -96,8 +97,8 @@ impl Transcript {
         }
     }
 
-    fn turn_end(&self, reason: &TurnEnd, time: u64) -> String {
-        let span = self.aside(format!(" · {}", span::span(time.saturating_sub(self.turn_began))));
+    fn turn_end(&mut self, reason: &TurnEnd, time: u64) -> String {
+        let span = self.turn_began.take().map_or_else(String::new, |began| self.aside(format!(" · {}", span::span(time.saturating_sub(began)))));
         let (role, text) = match reason {
             TurnEnd::Completed => (Role::Good, "completed".to_owned()),
             TurnEnd::MaxTokens => (Role::Odd, "ended: the model ran out of output tokens".to_owned()),

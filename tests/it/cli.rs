@@ -88,29 +88,6 @@ impl Desk {
         Said::of(assert_cmd::Command::from_std(self.command(words)).write_stdin(stdin).assert().get_output())
     }
 
-    /// A root with this id, made at this time.
-    pub(crate) fn root(&self, store: &dyn Store, name: &str, label: &str, time: u64) {
-        let mut create = Create::root(NewSession::root(id(name)), "editor", label);
-        create.time = time;
-        commit(store, Op::Create(create));
-    }
-
-    /// A child with this id that a descriptor describes.
-    pub(crate) fn child(&self, store: &dyn Store, name: &str, parent: &str, descriptor: &Descriptor, time: u64) {
-        commit(store, Op::Create(Create::child(NewSession::child(id(name), id(parent), 0), Vec::new(), descriptor, None, time).unwrap()));
-    }
-
-    /// A child whose descriptor is this data, whatever it is.
-    pub(crate) fn odd_child(&self, store: &dyn Store, name: &str, parent: &str, descriptor: Option<Value>, time: u64) {
-        let bodies = descriptor.map(Body::Descriptor).into_iter().chain([Body::EndSeed {}]);
-        let events = bodies.zip(0..).map(|(body, seq)| body.at(seq, time)).collect();
-        commit(store, Op::Create(Create { session: NewSession::child(id(name), id(parent), 0), time, events, message: None }));
-    }
-
-    pub(crate) fn accept(&self, store: &dyn Store, name: &str, message: &str, text: &str) {
-        commit(store, Op::Accept(Accept::new(id(name), Message::turn(message, text, Source::User, 1_000).unwrap())));
-    }
-
     /// The database and its write-ahead log; a log that is not there is an empty one.
     pub(crate) fn bytes(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let names = ["desk.db", "desk.db-wal"].map(|name| self.path(name));
@@ -120,6 +97,29 @@ impl Desk {
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
+}
+
+/// A root with this id, made at this time.
+pub(crate) fn root(store: &dyn Store, name: &str, label: &str, time: u64) {
+    let mut create = Create::root(NewSession::root(id(name)), "editor", label);
+    create.time = time;
+    commit(store, Op::Create(create));
+}
+
+/// A child with this id that a descriptor describes.
+pub(crate) fn child(store: &dyn Store, name: &str, parent: &str, descriptor: &Descriptor, time: u64) {
+    commit(store, Op::Create(Create::child(NewSession::child(id(name), id(parent), 0), Vec::new(), descriptor, None, time).unwrap()));
+}
+
+/// A child whose descriptor is this data, whatever it is.
+pub(crate) fn odd_child(store: &dyn Store, name: &str, parent: &str, descriptor: Option<Value>, time: u64) {
+    let bodies = descriptor.map(Body::Descriptor).into_iter().chain([Body::EndSeed {}]);
+    let events = bodies.zip(0..).map(|(body, seq)| body.at(seq, time)).collect();
+    commit(store, Op::Create(Create { session: NewSession::child(id(name), id(parent), 0), time, events, message: None }));
+}
+
+pub(crate) fn accept(store: &dyn Store, name: &str, message: &str, text: &str) {
+    commit(store, Op::Accept(Accept::new(id(name), Message::turn(message, text, Source::User, 1_000).unwrap())));
 }
 
 pub(crate) fn commit(store: &dyn Store, op: Op) {
@@ -143,7 +143,7 @@ pub(crate) fn redact(text: &str) -> String {
             names.push(uuid.clone());
             names.len() - 1
         });
-        redacted.push_str(&format!("<id {index}>"));
+        redacted = format!("{redacted}<id {index}>");
         rest = &rest[at + uuid.len()..];
     }
     redacted.push_str(rest);

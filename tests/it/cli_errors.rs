@@ -4,7 +4,7 @@ use std::{fs, process::Stdio};
 
 use serde_json::json;
 
-use crate::cli::{Desk, Said};
+use crate::cli::{self, Desk, Said};
 
 #[test]
 fn a_usage_error_is_an_error_like_any_other() {
@@ -21,6 +21,7 @@ fn a_usage_error_is_an_error_like_any_other() {
     assert_eq!(desk.run(&["bark"]).exit, 2);
     let nothing = desk.run(&[]);
     assert_eq!((nothing.exit, nothing.out.as_str()), (2, ""));
+    assert!(nothing.err.contains("Usage: greenroom") && nothing.err.contains("error[USAGE]: no verb was given\n"), "{nothing:?}");
     assert_eq!(desk.run(&["send", "--json", "x"]).json()["error"]["code"], "USAGE");
 }
 
@@ -70,7 +71,7 @@ fn an_ambiguous_prefix_lists_the_candidates() {
     let desk = Desk::new();
     let store = desk.store();
     for name in ["abcd-1", "abcd-2", "abce-1"] {
-        desk.root(&store, name, "a root", 100);
+        cli::root(&store, name, "a root", 100);
     }
     insta::assert_snapshot!(desk.run(&["show", "abcd"]).all(), @r#"
     exit 2
@@ -107,7 +108,7 @@ fn a_reader_of_stdout_that_has_gone_is_no_panic() {
     let desk = Desk::new();
     let store = desk.store();
     for n in 0..50 {
-        desk.root(&store, &format!("root-{n}"), &"x".repeat(200), 100);
+        cli::root(&store, &format!("root-{n}"), &"x".repeat(200), 100);
     }
     let mut child = desk.command(&["list"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());

@@ -3,27 +3,28 @@
 use greenroom::session::{
     descriptor::{Descriptor, Mode},
     event::Body,
-    store::{Op, Open, Store, sqlite::SqliteStore},
+    header::NewSession,
+    store::{Create, Op, Open, Store, sqlite::SqliteStore},
 };
 use serde_json::json;
 
-use crate::cli::{Desk, commit, continuable, id};
+use crate::cli::{self, Desk, commit, continuable, id};
 
 /// A root with a child of every kind.
 fn desk() -> (Desk, SqliteStore) {
     let desk = Desk::new();
     let store = desk.store();
-    desk.root(&store, "root-one", "launch story", 100);
-    desk.root(&store, "root-two", "a second root", 200);
-    desk.child(&store, "orphan", "nobody", &continuable("lost its parent"), 300);
-    desk.child(&store, "child-1", "root-one", &continuable("collect facts"), 400);
+    cli::root(&store, "root-one", "launch story", 100);
+    cli::root(&store, "root-two", "a second root", 200);
+    cli::child(&store, "orphan", "nobody", &continuable("lost its parent"), 300);
+    cli::child(&store, "child-1", "root-one", &continuable("collect facts"), 400);
     let one_shot = Descriptor { mode: Mode::OneShot, label: None, ..continuable("x") };
-    desk.child(&store, "child-2", "root-one", &one_shot, 500);
-    desk.odd_child(&store, "child-3", "root-one", None, 600);
-    desk.odd_child(&store, "child-4", "root-one", Some(json!({"version": 9})), 700);
-    desk.odd_child(&store, "child-5", "root-one", Some(json!("nonsense")), 800);
+    cli::child(&store, "child-2", "root-one", &one_shot, 500);
+    cli::odd_child(&store, "child-3", "root-one", None, 600);
+    cli::odd_child(&store, "child-4", "root-one", Some(json!({"version": 9})), 700);
+    cli::odd_child(&store, "child-5", "root-one", Some(json!("nonsense")), 800);
     let loud = json!({"version": 1, "mode": "continuable", "provider": "spawn", "label": "a\u{1b}[2J\u{202e}b", "agent": "reporter"});
-    desk.odd_child(&store, "child-6", "root-one", Some(loud), 900);
+    cli::odd_child(&store, "child-6", "root-one", Some(loud), 900);
     (desk, store)
 }
 
@@ -64,7 +65,7 @@ fn a_parents_children_are_the_lines_of_the_tool() {
 #[test]
 fn json_entries_have_the_documented_keys() {
     let (desk, store) = desk();
-    desk.accept(&store, "child-1", "m1", "hello");
+    cli::accept(&store, "child-1", "m1", "hello");
     let listing = desk.run(&["--json", "list", "root-one", "--limit", "2"]).json();
     assert_eq!(
         listing["entries"],
@@ -115,7 +116,7 @@ fn running_is_known_from_another_process() {
 #[test]
 fn reading_writes_nothing() {
     let (desk, store) = desk();
-    desk.accept(&store, "child-1", "m1", "hello");
+    cli::accept(&store, "child-1", "m1", "hello");
     let before = desk.bytes();
     for words in [&["list"][..], &["list", "root-one", "--all", "--verify"], &["tree"], &["show", "child-1"], &["log", "child-1"], &["log", "child-1", "--raw"]]
     {
@@ -131,7 +132,7 @@ fn reading_writes_nothing() {
 #[test]
 fn a_tree_shows_everybody_below_a_root() {
     let (desk, store) = desk();
-    desk.child(&store, "grandchild", "child-1", &continuable("below"), 1_000);
+    cli::child(&store, "grandchild", "child-1", &continuable("below"), 1_000);
     insta::assert_snapshot!(desk.run(&["tree", "root-one"]).out, @r#"
     root-one [complete] — launch story · 0 turns
     ├─ child-1 [complete] — collect facts · 0 turns
@@ -146,4 +147,20 @@ fn a_tree_shows_everybody_below_a_root() {
     assert_eq!(places[0], json!(["root-one", null, 0]));
     assert_eq!(places[1], json!(["child-1", "root-one", 1]));
     assert!(!places.iter().any(|place| place[0] == "grandchild"));
+}
+
+#[test]
+fn a_lineage_of_three_thousand_levels_is_listed_and_drawn() {
+    let desk = Desk::new();
+    let store = desk.store();
+    cli::root(&store, "level-0", "the root", 100);
+    let create = |depth: u32| {
+        let session = NewSession::child(id(&format!("level-{}", depth + 1)), id(&format!("level-{depth}")), depth);
+        Op::Create(Create::child(session, Vec::new(), &continuable("one more"), None, 100).unwrap())
+    };
+    let ops: Vec<Op> = (0..3_000).map(create).collect();
+    assert!(store.commit(&ops).unwrap().iter().all(Result::is_ok));
+    let tree = desk.run(&["tree", "level-0"]);
+    assert_eq!((tree.exit, tree.out.lines().count()), (0, 3_001));
+    assert_eq!(desk.run(&["list", "level-2999"]).out, "level-3000 [complete] — one more\n");
 }

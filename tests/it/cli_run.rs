@@ -9,7 +9,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::cli::{Desk, Said, continuable, redact};
+use crate::cli::{self, Desk, Said, continuable, redact};
 
 const STORY: &str = r#"
 [run]
@@ -175,7 +175,7 @@ fn work_that_cannot_run_is_told_and_is_exit_1() {
     desk.write("story.toml", STORY);
     let root = desk.run(&["run", "story.toml", "--json"]).json()["root"].as_str().unwrap().to_owned();
     let store = desk.store();
-    desk.child(&store, "stranger", &root, &continuable("played by nobody"), 100);
+    cli::child(&store, "stranger", &root, &continuable("played by nobody"), 100);
     drop(store);
     assert_eq!(desk.run(&["send", "stranger", "hello"]).exit, 0);
     let said = desk.run(&["run", "story.toml", "--root", &root]);

@@ -7,7 +7,7 @@ use greenroom::session::{
 };
 use serde_json::json;
 
-use crate::cli::{Desk, Said, continuable, id, redact};
+use crate::cli::{self, Desk, Said, continuable, id, redact};
 
 const PROGRAM: &str = r#"
 [run]
@@ -28,11 +28,11 @@ turns = [ [ { say = "first" } ], [ { say = "second" } ], [ { fail = "no more" } 
 fn desk() -> (Desk, SqliteStore) {
     let desk = Desk::new();
     let store = desk.store();
-    desk.root(&store, "root-one", "launch story", 100);
-    desk.child(&store, "child-1", "root-one", &continuable("collect facts"), 200);
+    cli::root(&store, "root-one", "launch story", 100);
+    cli::child(&store, "child-1", "root-one", &continuable("collect facts"), 200);
     let one_shot = Descriptor { mode: Mode::OneShot, label: None, ..continuable("x") };
-    desk.child(&store, "one-shot", "root-one", &one_shot, 300);
-    desk.odd_child(&store, "a-fork", "root-one", None, 400);
+    cli::child(&store, "one-shot", "root-one", &one_shot, 300);
+    cli::odd_child(&store, "a-fork", "root-one", None, 400);
     (desk, store)
 }
 

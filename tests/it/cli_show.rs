@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::cli::{Desk, continuable, redact};
+use crate::cli::{self, Desk, continuable, redact};
 
 const PROGRAM: &str = r#"
 [run]
@@ -113,8 +113,8 @@ fn show_says_what_a_session_is_and_what_waits() {
 fn a_damaged_log_is_shown_up_to_the_damage() {
     let desk = Desk::new();
     let store = desk.store();
-    desk.root(&store, "root-one", "launch story", 100);
-    desk.child(&store, "child-1", "root-one", &continuable("collect facts"), 200);
+    cli::root(&store, "root-one", "launch story", 100);
+    cli::child(&store, "child-1", "root-one", &continuable("collect facts"), 200);
     drop(store);
     let changed = Connection::open(desk.path("desk.db")).unwrap().execute("UPDATE event SET crc = crc + 1 WHERE seq = 1", []).unwrap();
     assert_eq!(changed, 2);

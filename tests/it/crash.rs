@@ -61,7 +61,8 @@ impl Desk {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("files")).unwrap();
         for n in 0..files {
-            let lines: String = (0..=n).map(|line| format!("line {line} of file {n} {}\n", "x".repeat(line))).collect();
+            let lines: Vec<String> = (0..=n).map(|line| format!("line {line} of file {n} {}\n", "x".repeat(line))).collect();
+            let lines = lines.concat();
             std::fs::write(folder.path().join(format!("files/file-{n:03}.txt")), lines).unwrap();
         }
         std::fs::write(folder.path().join("review.toml"), PROGRAM).unwrap();

@@ -147,6 +147,10 @@ fn a_tree_shows_everybody_below_a_root() {
     assert_eq!(places[0], json!(["root-one", null, 0]));
     assert_eq!(places[1], json!(["child-1", "root-one", 1]));
     assert!(!places.iter().any(|place| place[0] == "grandchild"));
+    assert!(places.contains(&json!(["orphan", "nobody", 0])));
+    let below = desk.run(&["tree", "child-1", "--json"]).json();
+    assert_eq!((&below["entries"][0]["parent"], &below["entries"][1]["id"]), (&json!("root-one"), &json!("grandchild")));
+    assert_eq!(desk.run(&["tree", "child-3"]).out, "(no subagents)\n", "a plain fork without children");
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! `greenroom list` and `greenroom tree`.
 
+use std::sync::Arc;
+
+use greenroom::Runtime;
+use greenroom::actors::{catalog::read_listing, query::Page};
 use greenroom::session::{
     descriptor::{Descriptor, Mode},
     event::Body,
@@ -127,6 +131,20 @@ fn reading_writes_nothing() {
     let before = desk.bytes();
     assert_eq!(desk.run(&["list", "root-one"]).exit, 0);
     assert!(desk.bytes() == before, "also where no writer is left");
+}
+
+#[tokio::test]
+async fn a_reader_alone_lists_what_a_runtime_lists() {
+    let (_desk, store) = desk();
+    let mut reader = store.reader().unwrap();
+    let runtime = Runtime::builder().start(Arc::new(store)).await.unwrap();
+    for parent in [None, Some(id("root-one")), Some(id("root-two"))] {
+        let alone = read_listing(&mut *reader, parent.as_ref(), &Page::default(), false).unwrap();
+        assert_eq!(alone, runtime.list(parent.as_ref()).await.unwrap(), "{parent:?}");
+    }
+    let nobody = read_listing(&mut *reader, Some(&id("nobody")), &Page::default(), false).unwrap_err();
+    assert_eq!(nobody.code(), runtime.list(Some(&id("nobody"))).await.unwrap_err().code());
+    runtime.shutdown().await;
 }
 
 #[test]

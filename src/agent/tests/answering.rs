@@ -40,8 +40,8 @@ async fn an_answer_in_json_has_every_effect_and_notes_run_the_command_again() {
         "root.sh",
         r#"cat > "in$GREENROOM_TURN.json"
 case $GREENROOM_TURN in
-1) echo '{"say": "s", "memo": "m", "delegate": [{"agent": "child", "as": "c", "description": "a\nb", "prompt": "p", "params": {"n": 1}}], "send": [{"to": "c", "message": "again"}]}' ;;
-*) echo '{}' ;;
+1) printf '%s' '{"say": "s", "memo": "m", "delegate": [{"agent": "child", "as": "c", "description": "a\nb", "prompt": "p", "params": {"n": 1}}], "send": [{"to": "c", "message": "again"}]}' ;;
+*) printf '{}' ;;
 esac"#,
     );
     let agents = "

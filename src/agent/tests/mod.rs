@@ -20,13 +20,13 @@ use crate::{program::Program, runtime::Runtime};
 
 /// A folder and a store that outlive the runtimes over them.
 struct World {
-    dir: TempDir,
+    dir: Arc<TempDir>,
     store: MemoryStore,
 }
 
 impl World {
     fn new() -> Self {
-        Self { dir: TempDir::new().unwrap(), store: MemoryStore::new() }
+        Self { dir: Arc::new(TempDir::new().unwrap()), store: MemoryStore::new() }
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -45,11 +45,11 @@ impl World {
         let stage = Stage { bindings, base_dir: program.base_dir.clone(), guards: Guards::temporary() };
         let builder = Runtime::builder().max_depth(program.run.max_depth);
         let builder = cast(&program, &program.run.root, &Arc::new(stage), builder).unwrap();
-        Play { runtime: builder.start(Arc::new(self.store.clone())).await.unwrap() }
+        Play { runtime: builder.start(Arc::new(self.store.clone())).await.unwrap(), _dir: self.dir.clone() }
     }
 
-    /// Plays a root's message until `here` and then ends like a process that is killed. Returns the root.
-    fn crash(&self, agents: &str, root: Option<&SessionId>, here: impl Fn(&Occurrence) -> bool) -> SessionId {
+    /// Plays a root's message until `here` tells so of an occurrence, or of none, and then ends like a process that is killed. Returns the root.
+    fn crash(&self, agents: &str, root: Option<&SessionId>, here: impl Fn(Option<&Occurrence>) -> bool) -> SessionId {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let id = tokio.block_on(async {
             let play = self.play(agents).await;
@@ -62,7 +62,9 @@ impl World {
                     handle
                 }
             };
-            while !here(&occurrences.recv().await.unwrap()) {}
+            while !here(occurrences.try_recv().ok().as_ref()) {
+                tokio::task::yield_now().await;
+            }
             let id = handle.id().clone();
             // Nothing of it may end in good order.
             std::mem::forget((handle, play));
@@ -75,6 +77,7 @@ impl World {
 
 struct Play {
     runtime: Runtime,
+    _dir: Arc<TempDir>,
 }
 
 impl Play {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use greenroom_actors::{Occurrence, Turn, TurnEnd};
-use greenroom_session::{event::Body, message::text_of};
+use greenroom_session::{id::SessionId, store::Store as _};
 
 use super::World;
 use crate::runtime::Runtime;
@@ -68,6 +68,7 @@ async fn a_shutdown_in_good_order_is_no_end_for_a_turn_that_waits() {
         tokio::task::yield_now().await;
     }
     play.runtime.shutdown().await;
+    std::fs::remove_file(world.dir.path().join("hang")).unwrap();
     let root = root.id().clone();
     drop(play);
 
@@ -121,7 +122,7 @@ fn a_recorded_answer_is_replayed_and_the_command_not_run() {
 fn a_poison_message_stops_after_three_attempts_and_the_queue_goes_on() {
     let world = World::new();
     let poison = "[agents.root]\nbehavior = 'command'\nanswer = 'text'\ncommand = ['sh', '-c', '[ $GREENROOM_MESSAGE = go ] && exec sleep 600; echo fine']";
-    let started = |occurrence: &Occurrence| matches!(occurrence, Occurrence::TurnStarted { .. });
+    let started = |occurrence: Option<&Occurrence>| matches!(occurrence, Some(Occurrence::TurnStarted { .. }));
     let root = world.crash(poison, None, started);
     world.crash(poison, Some(&root), started);
     world.crash(poison, Some(&root), started);
@@ -148,22 +149,16 @@ fn what_an_attempt_has_said_is_not_said_again() {
 behavior = 'command'
 answer = 'text'
 command = ['sh', '-c', '[ $GREENROOM_ATTEMPT = 1 ] && exec sleep 600; echo fine']";
-    let root = world.crash(agents, None, |occurrence| matches!(occurrence, Occurrence::TurnStarted { attempt: 1, turn: 1, session, .. } if session.as_str().len() == 36 && is_child(&world, session)));
+    let root = world.crash(agents, None, |occurrence| matches!(occurrence, Some(Occurrence::TurnStarted { session, .. }) if is_child(&world, session)));
     let tokio = tokio::runtime::Runtime::new().unwrap();
     tokio.block_on(async {
         let play = world.play(agents).await;
         play.go_on(&root).await;
         assert_eq!(play.said(&root).await, ["one", "two", "three"]);
         assert_eq!(play.memos(&root).await, ["d: fine"]);
-        let first = play.events(&root).await.into_iter().find_map(|event| match event.body {
-            Body::AssistantMessage { message, .. } => Some(text_of(&message.content)),
-            _ => None,
-        });
-        assert_eq!(first.as_deref(), Some("one"));
     });
 }
 
-fn is_child(world: &World, session: &greenroom_session::id::SessionId) -> bool {
-    use greenroom_session::store::Store as _;
+fn is_child(world: &World, session: &SessionId) -> bool {
     world.store.reader().unwrap().header(session).unwrap().unwrap().parent.is_some()
 }

@@ -222,13 +222,15 @@ impl Agent {
             // Waking what does not exist costs a look and does nothing.
             Err(error) => return Err(error.into()),
         };
-        drop(wake);
         if !existing {
             services.tell(|| Occurrence::Created { session: child.clone(), parent: parent.id.clone(), label: Some(delegate.label.as_str().into()) });
         }
         if let (Some(turn), Some(key)) = (&self.turn, key) {
+            // Handed over before the child is woken, so that it is durable before the child's turn: a child that kills the process does not take
+            // its parent's progress along.
             turn.record_effect(key, EffectKind::Delegate, &delegate.agent, child.as_str());
         }
+        drop(wake);
         Ok(Delegated { child, message: message_id, existing })
     }
 
@@ -524,7 +526,10 @@ pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &Se
         let Verdict::Child { agent, .. } = &description.verdict else { continue };
         if description.holder.as_ref().is_some_and(|holder| *holder != own) {
             elsewhere |= description.head.has_work();
-        } else if description.head.has_work() && services.config.behaviors.contains_key(agent) && patience.tries(&child.id, &description.head) {
+        } else if (description.is_runnable() || description.head.has_work())
+            && services.config.behaviors.contains_key(agent)
+            && patience.tries(&child.id, &description.head)
+        {
             services.wake(&child.id, Some(parent));
             worth = true;
         }

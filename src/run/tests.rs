@@ -185,10 +185,10 @@ async fn the_review_measures_files_of_every_kind() {
     world.set("dir", &dir);
     let report = world.run(&text).await.unwrap();
     let rows = [
-        "-rf                          2 lines       8 words   two (2)   longest line     2:   26 bytes",
-        "binary                  no text                                no text",
-        "empty                        0 lines       0 words   no word   no line",
-        "it's $(touch \"x\") é          2 lines       3 words   the (2)   longest line     1:    7 bytes",
+        "-rf                        2 lines       8 words   two (2)   longest line     2:   26 bytes",
+        "binary                no text                                no text",
+        "empty                      0 lines       0 words   no word   no line",
+        "it's $(touch \"x\") é        2 lines       3 words   the (2)   longest line     1:    7 bytes",
     ];
     assert_eq!((report.answer, report.failed), (Some(rows.join("\n")), 0));
 }

@@ -47,7 +47,7 @@ impl TurnError {
 ///
 /// fn takes(_: impl Behavior) {}
 /// takes(|turn: Turn| async move {
-///     turn.say(format!("you said {:?}", turn.text())).await?;
+///     turn.say(format!("you said {:?}", turn.text()))?;
 ///     Ok(TurnEnd::Completed)
 /// });
 /// ```

@@ -38,6 +38,9 @@ pub mod supervisor;
 pub mod system;
 pub mod turn;
 
+#[cfg(test)]
+mod tests;
+
 pub use agent::{Agent, Delegate, Delegated};
 pub use behavior::{Behavior, TurnEnd, TurnError};
 pub use config::Config;

@@ -495,12 +495,18 @@ impl RegistryState {
 
     /// Ends every live session that owns no other; the end of one frees its parent.
     fn drain(&mut self) {
-        for (session, entry) in &self.entries {
-            if let State::Live(view) = &entry.state
-                && !self.owned.contains_key(session)
-            {
-                drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
-            }
+        let mut free: Vec<_> = self
+            .entries
+            .iter()
+            .filter_map(|(session, entry)| match &entry.state {
+                State::Live(view) if !self.owned.contains_key(session) => Some(view),
+                _ => None,
+            })
+            .collect();
+        // In an order that a seed repeats.
+        free.sort_by(|a, b| a.id().cmp(b.id()));
+        for view in free {
+            drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
         }
     }
 

@@ -42,6 +42,8 @@ use crate::{
     turn::{Turn, TurnCore},
 };
 
+#[cfg(test)]
+pub(crate) use settle::plant;
 pub(crate) use start::{StartRequest, start};
 
 /// What an Activation is told.

@@ -1,0 +1,4 @@
+//! Promises of the actors, and a sweep of their races, on the memory store.
+
+mod support;
+mod sweep;

@@ -10,7 +10,7 @@ use greenroom_session::{
     descriptor::{DESCRIPTOR_VERSION, Descriptor, Mode},
     event::{Body, EpochEnd, Event, TurnEnd as Reason},
     header::NewSession,
-    id::{EffectKind, MessageId, Order, OwnerId, SessionId},
+    id::{EffectKind, MessageId, Order, OwnerId, SessionId, notice_id},
     message::MessageKind,
     store::{CommitError, Create, Done, MessageState, Op, Reader, Refused, Store, StoreError, memory::MemoryStore},
 };
@@ -266,15 +266,15 @@ pub(super) fn audit(store: &Witness, ledger: &Ledger, served: bool) -> Vec<Strin
     wrong
 }
 
-/// A notice says that everything before it has been said.
+/// A notice that a child has settled after a turn comes after everything that the child reported up to that turn.
 fn judge_notices(logs: &HashMap<SessionId, AuditedLog>, wrong: &mut Vec<String>) {
     for (child, log) in logs {
         let Some(parent) = log.parent.as_ref().and_then(|parent| logs.get(parent)) else { continue };
-        for (epoch, report) in &log.reports {
-            let Some(&place) = parent.places.get(report) else { continue };
-            for (settled, settled_in, heard) in &parent.notices {
-                if settled == child && settled_in >= epoch && *heard < place.0 {
-                    wrong.push(format!("{child}: the notice of epoch {settled_in} overtook report {report} of epoch {epoch}"));
+        for (&turn, &epoch) in &log.epoch_of_turn {
+            let Some(notice) = parent.places.get(&notice_id(child, epoch, turn)) else { continue };
+            for (reported_in, report) in &log.reports {
+                if *reported_in <= turn && parent.places.get(report).is_some_and(|place| place > notice) {
+                    wrong.push(format!("{child}: the notice of turn {turn} overtook report {report} of turn {reported_in}"));
                 }
             }
         }
@@ -351,9 +351,8 @@ struct AuditedLog {
     expected: VecDeque<MessageId>,
     last_turn_order: Option<Order>,
     last_note_order: Option<Order>,
-    /// Settlement notices: child, epoch, where it was heard.
-    notices: Vec<(SessionId, u64, u64)>,
-    /// Reports by the epoch in which they were recorded.
+    epoch_of_turn: BTreeMap<u64, u64>,
+    /// Reports by the turn in which they were recorded.
     reports: Vec<(u64, MessageId)>,
     parent: Option<SessionId>,
     effects: BTreeSet<String>,
@@ -416,9 +415,6 @@ impl AuditedLog {
                 {
                     self.say(seq, format!("{} is heard where {expected} should be", message.id));
                 }
-                if let greenroom_session::message::Source::SubagentSettled { session, epoch, .. } = &message.source {
-                    self.notices.push((session.clone(), *epoch, seq));
-                }
             }
             Body::StepStart { turn, step } => {
                 self.within(seq, *turn);
@@ -436,7 +432,7 @@ impl AuditedLog {
             Body::EffectAccepted { turn, key, kind, id, .. } => {
                 self.within(seq, *turn);
                 if *kind == EffectKind::Report {
-                    self.reports.push((self.epoch, MessageId::new(id).unwrap()));
+                    self.reports.push((*turn, MessageId::new(id).unwrap()));
                 }
                 if !self.effects.insert(key.clone()) {
                     self.say(seq, format!("effect {key} twice"));
@@ -487,6 +483,7 @@ impl AuditedLog {
             self.last_turn_order = order.max(self.last_turn_order);
         }
         self.turns = turn;
+        self.epoch_of_turn.insert(turn, self.epoch);
         self.turn = Some((turn, message.clone()));
         self.starts.insert(turn, (message.clone(), attempt));
         self.places.entry(message.clone()).or_insert((seq, 0));

@@ -93,8 +93,8 @@ fn no_schedule_loses_doubles_or_reorders_a_message() {
     for &seed in &seeds {
         let (wrong, hit) = run(seed);
         let world = WORLDS[usize::try_from(seed).unwrap() % WORLDS.len()].0;
-        if std::env::var("GREENROOM_SURVEY").is_ok() {
-            if !wrong.is_empty() { println!("{seed} {world}: {wrong:?}"); }
+        if !wrong.is_empty() && std::env::var_os("GREENROOM_SURVEY").is_some() {
+            println!("{seed} {world}: {wrong:?}");
             continue;
         }
         assert!(wrong.is_empty(), "world {world:?}, replay with GREENROOM_SEED={seed}:\n{}", wrong.join("\n"));
@@ -252,6 +252,16 @@ async fn senders(host: &Host, names: &[&str], receivers: &[SessionId], count: u3
     join_all(names.iter().map(|name| send(host, name, receivers, count, book, may_fail))).await;
 }
 
+/// When all is quiet and no handle keeps anybody, nothing is live and every permit is back.
+fn look_for_leaks(host: &Host, ledger: &Ledger) {
+    let services = host.services();
+    let found = (services.live.len(), services.slots.available_permits(), services.starting.available_permits());
+    let expected = (0, services.config.max_live, services.config.max_starting);
+    if found != expected {
+        ledger.complain(format!("live sessions, free turn slots and free start permits are {found:?} and should be {expected:?}"));
+    }
+}
+
 fn family(store: &Witness) -> Vec<SessionId> {
     let root = store.root("root", "worker");
     ["a", "b"].map(|name| store.child(&root, name, "worker")).into()
@@ -264,9 +274,7 @@ fn deliver_against_settle(store: &Witness, ledger: &Arc<Ledger>) {
         let host = system.host();
         senders(&host, &["x", "y", "z"], &receivers, 3, ledger, false).await;
         quiet(&host).await;
-        if host.live_count() != 0 {
-            ledger.complain("something is live after all is quiet");
-        }
+        look_for_leaks(&host, ledger);
     });
 }
 
@@ -336,11 +344,7 @@ fn deliver_against_kill(store: &Witness, ledger: &Arc<Ledger>) {
         };
         tokio::join!(senders(&host, &["x", "y"], &receivers, 3, ledger, false), kill);
         settle_after_failures(&host).await;
-        let free = host.services().slots.available_permits();
-        let all = host.services().config.max_live;
-        if free != all {
-            ledger.complain(format!("{free} of {all} turn slots are free when nothing is live"));
-        }
+        look_for_leaks(&host, ledger);
     });
 }
 
@@ -421,9 +425,7 @@ fn tree(store: &Witness, ledger: &Arc<Ledger>) {
             drop(handle);
             quiet(&host).await;
         }
-        if host.live_count() != 0 {
-            ledger.complain("something is live after its last handle is gone");
-        }
+        look_for_leaks(&host, ledger);
     });
 }
 
@@ -447,12 +449,15 @@ fn awaiting(store: &Witness, ledger: &Arc<Ledger>) {
             send(&host, "talker", &receivers, 2, ledger, false).await;
         };
         let (stuck, ()) = tokio::join!(handle.quiescent(), talk);
-        stuck.unwrap();
-        handle.quiescent().await.unwrap();
-        let free = host.services().slots.available_permits();
-        if free != 1 {
-            ledger.complain(format!("{free} turn slots of 1 are free when all is quiet"));
+        for stuck in [stuck, handle.quiescent().await] {
+            let stuck = stuck.unwrap();
+            if !stuck.is_empty() {
+                ledger.complain(format!("{stuck:?} cannot get on"));
+            }
         }
+        drop(handle);
+        quiet(&host).await;
+        look_for_leaks(&host, ledger);
     });
 }
 
@@ -473,11 +478,7 @@ fn interrupt_against_end(store: &Witness, ledger: &Arc<Ledger>) {
         };
         tokio::join!(senders(&host, &["x", "y"], &receivers, 3, ledger, false), interrupt);
         quiet(&host).await;
-        let free = host.services().slots.available_permits();
-        let all = host.services().config.max_live;
-        if free != all {
-            ledger.complain(format!("{free} of {all} turn slots are free when nothing is live"));
-        }
+        look_for_leaks(&host, ledger);
     });
 }
 

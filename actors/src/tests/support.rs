@@ -14,9 +14,9 @@ use greenroom_session::{
     message::MessageKind,
     store::{CommitError, Create, Done, MessageState, Op, Reader, Refused, Store, StoreError, memory::MemoryStore},
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, broadcast, oneshot};
 
-use crate::{Config, Host, System, Turn, registry::RegistryMessage};
+use crate::{Config, Host, Occurrence, System, Turn, TurnEnd, TurnError, registry::RegistryMessage};
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -571,4 +571,72 @@ pub(super) fn epochs(store: &Witness, session: &SessionId) -> Vec<EpochEnd> {
             _ => None,
         })
         .collect()
+}
+
+/// Waits for an occurrence. Subscribe before what causes it.
+pub(super) async fn until(occurrences: &mut broadcast::Receiver<Occurrence>, mut wanted: impl FnMut(&Occurrence) -> bool) -> Occurrence {
+    loop {
+        match occurrences.recv().await {
+            Ok(occurrence) if wanted(&occurrence) => return occurrence,
+            Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+            Err(broadcast::error::RecvError::Closed) => panic!("the system ended before what the test waits for"),
+        }
+    }
+}
+
+/// A gate in a behaviour's way: the test sees who stands there and lets one pass at a time.
+#[derive(Debug, Clone)]
+pub(super) struct Barrier {
+    arrived: Arc<Semaphore>,
+    open: Arc<Semaphore>,
+}
+
+impl Barrier {
+    pub(super) fn new() -> Self {
+        Self { arrived: Arc::new(Semaphore::new(0)), open: Arc::new(Semaphore::new(0)) }
+    }
+
+    /// Waits in front of the gate.
+    pub(super) async fn pass(&self) {
+        self.arrived.add_permits(1);
+        self.open.acquire().await.unwrap().forget();
+    }
+
+    /// Waits until somebody stands in front of the gate.
+    pub(super) async fn reached(&self) {
+        self.arrived.acquire().await.unwrap().forget();
+    }
+
+    /// Lets `count` pass, now or later.
+    pub(super) fn open(&self, count: usize) {
+        self.open.add_permits(count);
+    }
+}
+
+/// Registers a closure as a behaviour; each Activation gets a copy of it.
+pub(super) fn play<F, Fut>(config: &mut Config, name: &str, act: F)
+where
+    F: Fn(Turn) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<TurnEnd, TurnError>> + Send + 'static,
+{
+    config.behavior(name, move || {
+        let act = act.clone();
+        move |turn: Turn| act(turn)
+    });
+}
+
+/// A configuration in which `name` completes every turn at once.
+pub(super) fn simple(name: &str) -> Config {
+    let mut config = Config::default();
+    play(&mut config, name, |_| async { Ok(TurnEnd::Completed) });
+    config
+}
+
+/// Runs one life of a system that is cut off, runtime and all, when `life` returns; the store is free for the next one.
+pub(super) fn cut_off<Fut: Future<Output = ()>>(store: &mut Witness, config: Config, life: impl FnOnce(Host) -> Fut) {
+    on_paused_time(async {
+        let system = store.system(config).await;
+        life(system.host()).await;
+    });
+    *store = store.reopen();
 }

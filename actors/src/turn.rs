@@ -1,7 +1,7 @@
 //! A turn: what a behaviour may use while it serves one message.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -39,7 +39,53 @@ pub(crate) struct TurnCore {
     cancel: CancellationToken,
     ended: AtomicBool,
     slot: Mutex<Option<OwnedSemaphorePermit>>,
-    effects: Mutex<HashMap<EffectKey, u32>>,
+    effects: Mutex<HashMap<EffectKey, Counted>>,
+}
+
+/// Takes an effect back when it is dropped: what was refused, or given up before its answer came, is the same effect when it is asked for again, on this
+/// attempt or the next.
+#[derive(Debug)]
+pub(crate) struct InHand<'a> {
+    core: &'a TurnCore,
+    effect: Option<Effect>,
+}
+
+impl<'a> InHand<'a> {
+    pub(crate) fn new(core: &'a TurnCore, effect: Effect) -> Self {
+        Self { core, effect: Some(effect) }
+    }
+
+    /// Records that the effect was accepted.
+    pub(crate) fn accepted(mut self, kind: EffectKind, target: &str, id: &str) {
+        if let Some(effect) = self.effect.take() {
+            self.core.record_effect(effect.key, kind, target, id);
+        }
+    }
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        let Some(effect) = self.effect else { return };
+        let mut effects = self.core.effects.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counted) = effects.get_mut(&effect.first) {
+            counted.free.insert(effect.number);
+        }
+    }
+}
+
+/// How often an effect came, and which of its numbers were given back.
+#[derive(Debug, Default)]
+struct Counted {
+    next: u32,
+    free: BTreeSet<u32>,
+}
+
+/// An effect that is about to be asked for: its key, and the number that it has among its equals.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effect {
+    pub(crate) key: EffectKey,
+    first: EffectKey,
+    number: u32,
 }
 
 impl TurnCore {
@@ -92,19 +138,29 @@ impl TurnCore {
         }
     }
 
-    /// Returns the key of the next effect of this kind, target and content.
-    pub(crate) fn effect(&self, kind: EffectKind, target: &str, content: &[u8]) -> EffectKey {
+    /// Returns the next effect of this kind, target and content.
+    pub(crate) fn effect(&self, kind: EffectKind, target: &str, content: &[u8]) -> Effect {
         let session = self.view.id();
         let first = EffectKey::new(session, &self.message, kind, target, content, 0);
         let mut effects = self.effects.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = effects.entry(first).or_default();
-        let key = if *count == 0 { first } else { EffectKey::new(session, &self.message, kind, target, content, *count) };
-        *count += 1;
-        key
+        let counted = effects.entry(first).or_default();
+        let number = counted.free.pop_first().unwrap_or_else(|| {
+            counted.next += 1;
+            counted.next - 1
+        });
+        let key = if number == 0 { first } else { EffectKey::new(session, &self.message, kind, target, content, number) };
+        Effect { key, first, number }
     }
 
+    /// Returns the effect that a key of the caller's choice names, which is the same one however often it is asked for.
+    pub(crate) fn named_effect(&self, kind: EffectKind, target: &str, name: &[u8]) -> Effect {
+        let key = EffectKey::new(self.view.id(), &self.message, kind, target, name, 0);
+        Effect { key, first: key, number: 0 }
+    }
+
+
     /// Records that an effect was accepted, once. It rides along with the next commit: should it be lost, the next attempt records it.
-    pub(crate) fn record_effect(&self, key: EffectKey, kind: EffectKind, target: &str, id: &str) {
+    fn record_effect(&self, key: EffectKey, kind: EffectKind, target: &str, id: &str) {
         let key = key.to_string();
         if self.has_ended() || self.view.log.look(|fold| fold.serving().effects.contains(&key)) {
             return;

@@ -353,9 +353,9 @@ impl Agent {
                 Ok(_) => return Ok(()),
                 Err(WriteError::Refused(Refused::Busy { .. })) if self.turn.is_some() && waited < services.config.send_patience => {
                     let Some(turn) = &self.turn else { continue };
-                    turn.take_slot();
+                    let aside = turn.step_aside();
                     tokio::time::sleep(pause).await;
-                    turn.regain_slot().await;
+                    aside.end().await;
                     waited += pause;
                     pause = (pause * 2).min(Duration::from_millis(200));
                 }

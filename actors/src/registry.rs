@@ -114,6 +114,12 @@ pub enum RegistryMessage {
         /// Gets told.
         reply: oneshot::Sender<()>,
     },
+    /// Answer how many wait for any of these.
+    #[cfg(test)]
+    Waiting {
+        /// Gets the number.
+        reply: oneshot::Sender<usize>,
+    },
     /// Other processes accepted messages for these sessions; empty if it is only time to look.
     Foreign {
         /// The sessions.
@@ -213,6 +219,11 @@ impl Actor for Registry {
             RegistryMessage::WhenChildless { parent, reply } => state.childless.entry(parent).or_default().push(reply),
             RegistryMessage::WhenGone { session, reply } => state.gone.entry(session).or_default().push(reply),
             RegistryMessage::WhenQuiet { reply } => state.quiet.push(reply),
+            #[cfg(test)]
+            RegistryMessage::Waiting { reply } => {
+                let keyed: usize = state.childless.values().chain(state.gone.values()).map(Vec::len).sum();
+                drop(reply.send(keyed + state.quiet.len() + state.drained.len()));
+            }
             RegistryMessage::Foreign { sessions } => state.foreign(&myself, &services, sessions),
             RegistryMessage::Drain { reply } => {
                 state.drained.push(reply);

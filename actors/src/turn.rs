@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -25,6 +25,7 @@ use crate::{
     catalog::Entry,
     error::{DeliverError, ListError, StartError, WriteError},
     live::LiveView,
+    race::race_point,
     services::Services,
 };
 
@@ -38,8 +39,59 @@ pub(crate) struct TurnCore {
     pub(crate) attempt: u32,
     cancel: CancellationToken,
     ended: AtomicBool,
-    slot: Mutex<Option<OwnedSemaphorePermit>>,
+    slot: Mutex<TurnSlot>,
     effects: Mutex<HashMap<EffectKey, Counted>>,
+}
+
+/// The slot of a turn. While any part of the turn waits for others the turn holds none: whom it waits for may need it.
+#[derive(Debug, Default)]
+struct TurnSlot {
+    permit: Option<OwnedSemaphorePermit>,
+    waits: usize,
+    ended: bool,
+}
+
+/// A part of a turn that waits without a slot.
+#[derive(Debug)]
+pub(crate) struct Aside<'a> {
+    core: &'a TurnCore,
+    over: bool,
+}
+
+impl Aside<'_> {
+    /// Ends the wait; gets a slot again unless another part of the turn still waits.
+    pub(crate) async fn end(mut self) {
+        self.over = true;
+        if !self.core.slot().end_wait() {
+            return;
+        }
+        race_point!("before-regain");
+        // Only a closed semaphore refuses, and then nothing runs any more.
+        if let Ok(permit) = self.core.services.slots.clone().acquire_owned().await {
+            let mut slot = self.core.slot();
+            // Too late, or another part waits again: whoever is next in line gets it.
+            if !slot.ended && slot.waits == 0 && slot.permit.is_none() {
+                slot.permit = Some(permit);
+            }
+        }
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            // Given up: the turn goes on without a slot rather than wait for one where it cannot.
+            self.core.slot().end_wait();
+        }
+    }
+}
+
+impl TurnSlot {
+    /// Counts a wait down and tells whether a slot is wanted now.
+    fn end_wait(&mut self) -> bool {
+        self.waits = self.waits.saturating_sub(1);
+        self.waits == 0 && !self.ended && self.permit.is_none()
+    }
 }
 
 /// Takes an effect back when it is dropped: what was refused, or given up before its answer came, is the same effect when it is asked for again, on this
@@ -105,7 +157,7 @@ impl TurnCore {
             attempt,
             cancel: CancellationToken::new(),
             ended: AtomicBool::new(false),
-            slot: Mutex::new(slot),
+            slot: Mutex::new(TurnSlot { permit: slot, waits: 0, ended: false }),
             effects: Mutex::default(),
         })
     }
@@ -114,28 +166,28 @@ impl TurnCore {
         self.cancel.cancel();
     }
 
-    /// Ends the turn: every handle to it is an error from here on.
-    pub(crate) fn end(&self) {
+    /// Ends the turn: every handle to it is an error from here on. Returns its slot, if it holds one.
+    pub(crate) fn end(&self) -> Option<OwnedSemaphorePermit> {
         self.ended.store(true, Ordering::Release);
+        let mut slot = self.slot();
+        slot.ended = true;
+        slot.permit.take()
     }
 
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    pub(crate) fn take_slot(&self) -> Option<OwnedSemaphorePermit> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn slot(&self) -> MutexGuard<'_, TurnSlot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gets a turn slot again after it was given back.
-    pub(crate) async fn regain_slot(&self) {
-        if self.slot.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-            return;
-        }
-        // Only a closed semaphore refuses, and then the turn is being cancelled.
-        if let Ok(permit) = self.services.slots.clone().acquire_owned().await {
-            *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
-        }
+    /// Gives the slot back for as long as a part of the turn waits for others.
+    pub(crate) fn step_aside(&self) -> Aside<'_> {
+        let mut slot = self.slot();
+        slot.waits += 1;
+        drop(slot.permit.take());
+        Aside { core: self, over: false }
     }
 
     /// Returns the next effect of this kind, target and content.
@@ -433,12 +485,12 @@ impl Turn {
     pub async fn delegate_and_wait(&self, delegate: Delegate) -> Result<String, TurnError> {
         self.check()?;
         let delegated = self.agent.start_one_shot(delegate).await?;
-        self.core.take_slot();
+        let aside = self.core.step_aside();
         let answer = tokio::select! {
             answer = crate::agent::answer_of(&self.core.services, &delegated.child) => answer,
             () = self.core.cancel.cancelled() => Err(TurnError::new("CANCELLED", "the turn was cancelled")),
         };
-        self.core.regain_slot().await;
+        aside.end().await;
         answer
     }
 
@@ -498,9 +550,9 @@ impl Turn {
     /// Not cancel safe within a turn that goes on.
     pub async fn await_children(&self) -> Result<(), TurnError> {
         self.check()?;
-        self.core.take_slot();
+        let aside = self.core.step_aside();
         let waited = self.wait_for_children().await;
-        self.core.regain_slot().await;
+        aside.end().await;
         waited
     }
 

@@ -265,6 +265,11 @@ impl ActivationState {
             };
             let Some(done) = self.run(myself, &next).await else { return Ok(Next::Stay) };
             claimed = match self.end_turn(done).await? {
+                // It gave its slot away for good: look again with another.
+                Some(None) if !matches!(self.slot, Slot::Held(_)) => {
+                    drop(myself.send_message(ActivationMessage::Wake));
+                    return Ok(Next::Stay);
+                }
                 Some(claimed) => claimed,
                 None => return Ok(Next::Stay),
             };
@@ -351,7 +356,8 @@ impl ActivationState {
         race_point!("turn-done");
         match self.end_turn(done).await? {
             None => Ok(Next::Stay),
-            Some(None) if self.shutdown.is_none() => {
+            // It looked for the next message and there is none; without a slot it did not look.
+            Some(None) if self.shutdown.is_none() && matches!(self.slot, Slot::Held(_)) => {
                 self.slot = Slot::None;
                 self.settle().await
             }
@@ -382,7 +388,7 @@ impl ActivationState {
     }
 
     async fn close_turn(&mut self, running: &Running, reason: TurnReason) -> Result<Option<Claimed>, WriteError> {
-        running.core.end();
+        self.slot = running.core.end().map_or(Slot::None, Slot::Held);
         let log = &self.view.log;
         if let Some(error) = log.broken() {
             return Err(error);
@@ -394,13 +400,13 @@ impl ActivationState {
         }
         bodies.push(Body::TurnEnd { turn: running.turn, reason: reason.clone() });
         race_point!("before-turn-end");
-        let claimed = if self.shutdown.is_some() {
+        // A turn that waited when it was cut off has given its slot away: the next one has to ask for one first.
+        let may_claim = self.shutdown.is_none() && matches!(self.slot, Slot::Held(_));
+        let claimed = if may_claim {
+            log.append_and_claim(bodies, ClaimKind::Turn).await?
+        } else {
             log.settled(log.append(bodies, Vec::new()).done().await)?;
             None
-        } else {
-            // The slot is given up for whoever waits, unless the next turn can have it at once.
-            self.slot = running.core.take_slot().map_or(Slot::None, Slot::Held);
-            log.append_and_claim(bodies, ClaimKind::Turn).await?
         };
         race_point!("after-turn-end");
         self.served += 1;
@@ -453,7 +459,7 @@ impl ActivationState {
         self.drop_task();
         if let Some(running) = self.running.take() {
             running.core.cancel();
-            running.core.end();
+            drop(running.core.end());
         }
     }
 
@@ -479,6 +485,13 @@ impl ActivationState {
         self.opened = None;
         self.view.log.close(bodies, false).await?;
         Ok(Next::Leave(reason))
+    }
+}
+
+impl Drop for ActivationState {
+    fn drop(&mut self) {
+        // However it ends: a turn does not outlive its Activation.
+        self.drop_turn();
     }
 }
 

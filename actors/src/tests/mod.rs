@@ -1,7 +1,10 @@
 //! Promises of the actors, and a sweep of their races, on the memory store.
 
+mod authority;
 mod effects;
 mod fifo;
+mod limits;
+mod listing;
 mod retry;
 mod settle;
 mod support;

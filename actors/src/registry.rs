@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     activation::{ActivationMessage, StartRequest, start},
-    error::ActivateError,
+    error::{ActivateError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
     race::race_point,
@@ -139,13 +139,14 @@ struct Entry {
     state: State,
     /// Somebody knocked and nobody has looked since.
     rewake: bool,
-    /// Handles that keep it.
-    pins: usize,
-    waiting: Vec<oneshot::Sender<Result<Arc<LiveView>, ActivateError>>>,
+    waiting: Vec<Waiting>,
     /// It asked to settle and was refused for its children.
     wants_settle: bool,
     idle: bool,
 }
+
+/// Somebody who waits for a live session that he has pinned.
+type Waiting = oneshot::Sender<Result<Arc<LiveView>, ActivateError>>;
 
 #[derive(Debug)]
 enum State {
@@ -168,6 +169,7 @@ pub(crate) struct RegistryState {
     gone: HashMap<SessionId, Vec<oneshot::Sender<()>>>,
     quiet: Vec<oneshot::Sender<()>>,
     drained: Vec<oneshot::Sender<()>>,
+    /// Handles that keep a session, whether it is live or not.
     pins: HashMap<SessionId, usize>,
 }
 
@@ -216,13 +218,13 @@ impl Actor for Registry {
                 }
             }
             RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
-            RegistryMessage::WhenChildless { parent, reply } => state.childless.entry(parent).or_default().push(reply),
-            RegistryMessage::WhenGone { session, reply } => state.gone.entry(session).or_default().push(reply),
-            RegistryMessage::WhenQuiet { reply } => state.quiet.push(reply),
+            RegistryMessage::WhenChildless { parent, reply } => enlist(state.childless.entry(parent).or_default(), reply),
+            RegistryMessage::WhenGone { session, reply } => enlist(state.gone.entry(session).or_default(), reply),
+            RegistryMessage::WhenQuiet { reply } => enlist(&mut state.quiet, reply),
             #[cfg(test)]
             RegistryMessage::Waiting { reply } => {
                 let keyed: usize = state.childless.values().chain(state.gone.values()).map(Vec::len).sum();
-                drop(reply.send(keyed + state.quiet.len() + state.drained.len()));
+                reply.send(keyed + state.quiet.len() + state.drained.len()).ok();
             }
             RegistryMessage::Foreign { sessions } => state.foreign(&myself, &services, sessions),
             RegistryMessage::Drain { reply } => {
@@ -275,38 +277,48 @@ impl RegistryState {
         myself: &ActorRef<RegistryMessage>,
         services: &Arc<Services>,
         session: SessionId,
-        reply: oneshot::Sender<Result<Arc<LiveView>, ActivateError>>,
+        reply: Waiting,
     ) {
         *self.pins.entry(session.clone()).or_default() += 1;
         match self.entries.get_mut(&session) {
-            Some(entry) => {
-                entry.pins += 1;
-                match &entry.state {
-                    State::Live(view) if view.is_open() => drop(reply.send(Ok(view.clone()))),
-                    _ => {
-                        entry.rewake = true;
-                        entry.waiting.push(reply);
+            Some(entry) => match &entry.state {
+                State::Live(view) if view.is_open() => {
+                    if reply.send(Ok(view.clone())).is_err() {
+                        self.release(&session);
                     }
                 }
-            }
+                _ => {
+                    entry.rewake = true;
+                    entry.waiting.push(reply);
+                }
+            },
             None => self.start(myself, services, session, None, vec![reply]),
         }
     }
 
     fn release(&mut self, session: &SessionId) {
+        self.unpin(session);
+        if !self.pins.contains_key(session)
+            && let Some(Entry { state: State::Live(view), .. }) = self.entries.get(session)
+        {
+            view.wake();
+        }
+    }
+
+    fn unpin(&mut self, session: &SessionId) {
         if let Some(pins) = self.pins.get_mut(session) {
-            *pins -= 1;
+            *pins = pins.saturating_sub(1);
             if *pins == 0 {
                 self.pins.remove(session);
             }
         }
-        if let Some(entry) = self.entries.get_mut(session) {
-            entry.pins = entry.pins.saturating_sub(1);
-            if entry.pins == 0
-                && let State::Live(view) = &entry.state
-            {
-                view.wake();
-            }
+    }
+
+    /// Answers those who wait for a session that does not come up. Their pins go with them: they get no handle that could undo them.
+    fn refuse(&mut self, session: &SessionId, waiting: Vec<Waiting>, error: &ActivateError) {
+        for reply in waiting {
+            self.unpin(session);
+            drop(reply.send(Err(error.clone())));
         }
     }
 
@@ -316,24 +328,22 @@ impl RegistryState {
         services: &Arc<Services>,
         session: SessionId,
         parent: Option<SessionId>,
-        waiting: Vec<oneshot::Sender<Result<Arc<LiveView>, ActivateError>>>,
+        waiting: Vec<Waiting>,
     ) {
         if services.is_draining() {
-            for reply in waiting {
-                drop(reply.send(Err(ActivateError::Draining)));
-            }
+            self.refuse(&session, waiting, &ActivateError::Draining);
             return;
         }
         self.next += 1;
         let incarnation = self.next;
-        let pins = self.pins.get(&session).copied().unwrap_or(0);
+        let keep = self.pins.contains_key(&session);
         if let Some(parent) = &parent {
             self.owned.entry(parent.clone()).or_default().insert(session.clone());
         }
         self.entries
-            .insert(session.clone(), Entry { incarnation, parent, state: State::Starting, rewake: false, pins, waiting, wants_settle: false, idle: false });
+            .insert(session.clone(), Entry { incarnation, parent, state: State::Starting, rewake: false, waiting, wants_settle: false, idle: false });
         services.live.begin(&session);
-        let request = StartRequest { session, incarnation, keep: pins > 0 };
+        let request = StartRequest { session, incarnation, keep };
         tokio::spawn(start(services.clone(), myself.clone(), request));
     }
 
@@ -355,27 +365,30 @@ impl RegistryState {
         match result {
             Ok(Some(view)) => {
                 let parent = view.header().parent.clone();
-                if entry.rewake {
-                    entry.rewake = false;
-                    view.wake();
-                }
-                for reply in entry.waiting.drain(..) {
-                    drop(reply.send(Ok(view.clone())));
-                }
+                let rewake = std::mem::take(&mut entry.rewake);
+                let waiting = std::mem::take(&mut entry.waiting);
                 entry.parent.clone_from(&parent);
                 entry.state = State::Live(view.clone());
                 if let Some(parent) = parent {
-                    self.owned.entry(parent).or_default().insert(session);
+                    self.owned.entry(parent).or_default().insert(session.clone());
                 }
                 services.live.insert(view.clone());
                 // Only now may it act: whatever it says of itself meets an entry that knows it.
                 drop(view.actor.send_message(ActivationMessage::Go));
+                if rewake {
+                    view.wake();
+                }
+                for reply in waiting {
+                    if reply.send(Ok(view.clone())).is_err() {
+                        self.release(&session);
+                    }
+                }
                 if services.is_draining() {
                     drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
                 }
             }
             Ok(None) => {
-                let again = entry.rewake || entry.pins > 0 || !entry.waiting.is_empty();
+                let again = entry.rewake || !entry.waiting.is_empty() || self.pins.contains_key(&session);
                 self.leave(myself, services, &session, again);
             }
             Err(error) => {
@@ -384,12 +397,14 @@ impl RegistryState {
                     tracing::warn!(%session, code = error.code(), %error, "a session could not be activated");
                     services.tell(|| Occurrence::NotActivated { session: session.clone(), code: error.code(), reason: error.to_string() });
                 }
-                for reply in entry.waiting.drain(..) {
-                    drop(reply.send(Err(error.clone())));
-                }
-                entry.pins = 0;
+                let waiting = std::mem::take(&mut entry.waiting);
+                self.refuse(&session, waiting, &error);
                 self.leave(myself, services, &session, false);
             }
+        }
+        if services.is_draining() {
+            // A start that came to nothing may be the last thing that kept a parent.
+            self.drain();
         }
     }
 
@@ -412,6 +427,8 @@ impl RegistryState {
         }
         if again {
             self.start(myself, services, session.clone(), entry.parent, entry.waiting);
+        } else {
+            self.refuse(session, entry.waiting, &ActivateError::Write(WriteError::Ended));
         }
     }
 
@@ -452,10 +469,10 @@ impl RegistryState {
     }
 
     fn may_settle(&mut self, session: &SessionId, incarnation: Incarnation) -> bool {
-        let owns = self.owned.contains_key(session);
+        let (owns, pinned) = (self.owned.contains_key(session), self.pins.contains_key(session));
         let Some(entry) = self.entry(session, incarnation) else { return false };
         let State::Live(view) = &entry.state else { return false };
-        if entry.pins > 0 {
+        if pinned {
             entry.idle = true;
             return false;
         }
@@ -484,11 +501,13 @@ impl RegistryState {
         reason: EpochEnd,
         knocked: bool,
     ) {
+        let pinned = self.pins.contains_key(session);
         let Some(entry) = self.entry(session, incarnation) else { return };
-        let wanted = entry.rewake || knocked || entry.pins > 0 || !entry.waiting.is_empty();
+        let awaited = !entry.waiting.is_empty();
+        let wanted = entry.rewake || knocked || pinned || awaited;
         match reason {
-            EpochEnd::Failed => {
-                // What made it fail may still be there: look again, but not at once.
+            EpochEnd::Failed | EpochEnd::Fenced if !awaited => {
+                // What made it fail may still be there: look again, but not at once. Whoever fenced it may be gone by then; if not, looking costs little.
                 let (registry, id, parent) = (myself.clone(), session.clone(), entry.parent.clone());
                 self.leave(myself, services, session, false);
                 tokio::spawn(async move {
@@ -496,8 +515,7 @@ impl RegistryState {
                     drop(registry.send_message(RegistryMessage::Wake { session: id, parent }));
                 });
             }
-            EpochEnd::Fenced => self.leave(myself, services, session, false),
-            EpochEnd::Settled | EpochEnd::Disposed | EpochEnd::Lost => self.leave(myself, services, session, wanted),
+            _ => self.leave(myself, services, session, wanted),
         }
         if services.is_draining() {
             self.drain();
@@ -524,7 +542,7 @@ impl RegistryState {
     fn answer_waiters(&mut self) {
         tell(&mut self.childless, |parent| !self.owned.contains_key(parent));
         tell(&mut self.gone, |session| !self.entries.contains_key(session));
-        if !self.quiet.is_empty() && self.entries.values().all(|entry| entry.pins > 0 && entry.idle && matches!(entry.state, State::Live(_))) {
+        if !self.quiet.is_empty() && self.entries.iter().all(|(session, entry)| entry.idle && matches!(entry.state, State::Live(_)) && self.pins.contains_key(session)) {
             for reply in self.quiet.drain(..) {
                 reply.send(()).ok();
             }
@@ -535,6 +553,12 @@ impl RegistryState {
             }
         }
     }
+}
+
+/// Adds somebody who waits, and lets go of those who have given up.
+fn enlist(waiting: &mut Vec<oneshot::Sender<()>>, reply: oneshot::Sender<()>) {
+    waiting.retain(|reply| !reply.is_closed());
+    waiting.push(reply);
 }
 
 /// Answers those whose condition holds.

@@ -29,6 +29,7 @@ pub mod journal;
 pub mod live;
 pub mod log;
 pub mod occurrence;
+mod pins;
 pub mod query;
 mod race;
 pub mod readers;

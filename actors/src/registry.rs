@@ -23,6 +23,7 @@ use crate::{
     error::{ActivateError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
+    pins::Pins,
     race::race_point,
     services::Services,
 };
@@ -40,14 +41,14 @@ pub enum RegistryMessage {
         /// Its parent, where the sender knows it.
         parent: Option<SessionId>,
     },
-    /// Start a session if need be and keep it until [`RegistryMessage::Release`].
+    /// Start a session if need be; whoever asks has pinned it.
     Ensure {
         /// The session.
         session: SessionId,
         /// Gets the live session.
         reply: oneshot::Sender<Result<Arc<LiveView>, ActivateError>>,
     },
-    /// Undoes one [`RegistryMessage::Ensure`].
+    /// A handle that kept a session is gone.
     Release {
         /// The session.
         session: SessionId,
@@ -145,7 +146,7 @@ struct Entry {
     idle: bool,
 }
 
-/// Somebody who waits for a live session that he has pinned.
+/// Somebody who waits for a session to be live.
 type Waiting = oneshot::Sender<Result<Arc<LiveView>, ActivateError>>;
 
 #[derive(Debug)]
@@ -169,8 +170,14 @@ pub(crate) struct RegistryState {
     gone: HashMap<SessionId, Vec<oneshot::Sender<()>>>,
     quiet: Vec<oneshot::Sender<()>>,
     drained: Vec<oneshot::Sender<()>>,
-    /// Handles that keep a session, whether it is live or not.
-    pins: HashMap<SessionId, usize>,
+    pins: Pins,
+}
+
+/// What a Registry is made of.
+#[derive(Debug)]
+pub(crate) struct RegistryArgs {
+    pub(crate) services: Arc<OnceLock<Weak<Services>>>,
+    pub(crate) pins: Pins,
 }
 
 /// Sessions that one look picks up; the next look finds the rest.
@@ -181,11 +188,11 @@ const FAILED_PAUSE: Duration = Duration::from_millis(250);
 impl Actor for Registry {
     type Msg = RegistryMessage;
     type State = RegistryState;
-    type Arguments = Arc<OnceLock<Weak<Services>>>;
+    type Arguments = RegistryArgs;
 
-    async fn pre_start(&self, _myself: ActorRef<RegistryMessage>, services: Self::Arguments) -> Result<RegistryState, ActorProcessingErr> {
+    async fn pre_start(&self, _myself: ActorRef<RegistryMessage>, args: RegistryArgs) -> Result<RegistryState, ActorProcessingErr> {
         Ok(RegistryState {
-            services,
+            services: args.services,
             entries: HashMap::new(),
             owned: HashMap::new(),
             next: 0,
@@ -193,7 +200,7 @@ impl Actor for Registry {
             gone: HashMap::new(),
             quiet: Vec::new(),
             drained: Vec::new(),
-            pins: HashMap::new(),
+            pins: args.pins,
         })
     }
 
@@ -279,14 +286,9 @@ impl RegistryState {
         session: SessionId,
         reply: Waiting,
     ) {
-        *self.pins.entry(session.clone()).or_default() += 1;
         match self.entries.get_mut(&session) {
             Some(entry) => match &entry.state {
-                State::Live(view) if view.is_open() => {
-                    if reply.send(Ok(view.clone())).is_err() {
-                        self.release(&session);
-                    }
-                }
+                State::Live(view) if view.is_open() => drop(reply.send(Ok(view.clone()))),
                 _ => {
                     entry.rewake = true;
                     entry.waiting.push(reply);
@@ -297,28 +299,10 @@ impl RegistryState {
     }
 
     fn release(&mut self, session: &SessionId) {
-        self.unpin(session);
-        if !self.pins.contains_key(session)
+        if !self.pins.has(session)
             && let Some(Entry { state: State::Live(view), .. }) = self.entries.get(session)
         {
             view.wake();
-        }
-    }
-
-    fn unpin(&mut self, session: &SessionId) {
-        if let Some(pins) = self.pins.get_mut(session) {
-            *pins = pins.saturating_sub(1);
-            if *pins == 0 {
-                self.pins.remove(session);
-            }
-        }
-    }
-
-    /// Answers those who wait for a session that does not come up. Their pins go with them: they get no handle that could undo them.
-    fn refuse(&mut self, session: &SessionId, waiting: Vec<Waiting>, error: &ActivateError) {
-        for reply in waiting {
-            self.unpin(session);
-            drop(reply.send(Err(error.clone())));
         }
     }
 
@@ -331,12 +315,12 @@ impl RegistryState {
         waiting: Vec<Waiting>,
     ) {
         if services.is_draining() {
-            self.refuse(&session, waiting, &ActivateError::Draining);
+            refuse(waiting, &ActivateError::Draining);
             return;
         }
         self.next += 1;
         let incarnation = self.next;
-        let keep = self.pins.contains_key(&session);
+        let keep = self.pins.has(&session);
         if let Some(parent) = &parent {
             self.owned.entry(parent.clone()).or_default().insert(session.clone());
         }
@@ -370,7 +354,7 @@ impl RegistryState {
                 entry.parent.clone_from(&parent);
                 entry.state = State::Live(view.clone());
                 if let Some(parent) = parent {
-                    self.owned.entry(parent).or_default().insert(session.clone());
+                    self.owned.entry(parent).or_default().insert(session);
                 }
                 services.live.insert(view.clone());
                 // Only now may it act: whatever it says of itself meets an entry that knows it.
@@ -379,16 +363,14 @@ impl RegistryState {
                     view.wake();
                 }
                 for reply in waiting {
-                    if reply.send(Ok(view.clone())).is_err() {
-                        self.release(&session);
-                    }
+                    drop(reply.send(Ok(view.clone())));
                 }
                 if services.is_draining() {
                     drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
                 }
             }
             Ok(None) => {
-                let again = entry.rewake || !entry.waiting.is_empty() || self.pins.contains_key(&session);
+                let again = entry.rewake || !entry.waiting.is_empty() || self.pins.has(&session);
                 self.leave(myself, services, &session, again);
             }
             Err(error) => {
@@ -397,8 +379,7 @@ impl RegistryState {
                     tracing::warn!(%session, code = error.code(), %error, "a session could not be activated");
                     services.tell(|| Occurrence::NotActivated { session: session.clone(), code: error.code(), reason: error.to_string() });
                 }
-                let waiting = std::mem::take(&mut entry.waiting);
-                self.refuse(&session, waiting, &error);
+                refuse(std::mem::take(&mut entry.waiting), &error);
                 self.leave(myself, services, &session, false);
             }
         }
@@ -428,7 +409,7 @@ impl RegistryState {
         if again {
             self.start(myself, services, session.clone(), entry.parent, entry.waiting);
         } else {
-            self.refuse(session, entry.waiting, &ActivateError::Write(WriteError::Ended));
+            refuse(entry.waiting, &ActivateError::Write(WriteError::Ended));
         }
     }
 
@@ -441,7 +422,7 @@ impl RegistryState {
                 false => strangers.push(session),
             }
         }
-        let roots: Vec<SessionId> = self.pins.keys().cloned().collect();
+        let roots = self.pins.all();
         if roots.is_empty() {
             return;
         }
@@ -469,7 +450,7 @@ impl RegistryState {
     }
 
     fn may_settle(&mut self, session: &SessionId, incarnation: Incarnation) -> bool {
-        let (owns, pinned) = (self.owned.contains_key(session), self.pins.contains_key(session));
+        let (owns, pinned) = (self.owned.contains_key(session), self.pins.has(session));
         let Some(entry) = self.entry(session, incarnation) else { return false };
         let State::Live(view) = &entry.state else { return false };
         if pinned {
@@ -501,7 +482,7 @@ impl RegistryState {
         reason: EpochEnd,
         knocked: bool,
     ) {
-        let pinned = self.pins.contains_key(session);
+        let pinned = self.pins.has(session);
         let Some(entry) = self.entry(session, incarnation) else { return };
         let awaited = !entry.waiting.is_empty();
         let wanted = entry.rewake || knocked || pinned || awaited;
@@ -542,7 +523,7 @@ impl RegistryState {
     fn answer_waiters(&mut self) {
         tell(&mut self.childless, |parent| !self.owned.contains_key(parent));
         tell(&mut self.gone, |session| !self.entries.contains_key(session));
-        if !self.quiet.is_empty() && self.entries.iter().all(|(session, entry)| entry.idle && matches!(entry.state, State::Live(_)) && self.pins.contains_key(session)) {
+        if !self.quiet.is_empty() && self.entries.iter().all(|(session, entry)| entry.idle && matches!(entry.state, State::Live(_)) && self.pins.has(session)) {
             for reply in self.quiet.drain(..) {
                 reply.send(()).ok();
             }
@@ -552,6 +533,13 @@ impl RegistryState {
                 reply.send(()).ok();
             }
         }
+    }
+}
+
+/// Answers those who wait for a session that does not come up.
+fn refuse(waiting: Vec<Waiting>, error: &ActivateError) {
+    for reply in waiting {
+        drop(reply.send(Err(error.clone())));
     }
 }
 

@@ -7,5 +7,6 @@ mod limits;
 mod listing;
 mod retry;
 mod settle;
+mod supervision;
 mod support;
 mod sweep;

@@ -3,6 +3,7 @@
 mod authority;
 mod effects;
 mod fifo;
+mod journal;
 mod limits;
 mod listing;
 mod retry;

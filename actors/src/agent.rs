@@ -470,9 +470,8 @@ async fn addressee(services: &Services, id: &SessionId) -> Result<Arc<Header>, D
             Verdict::Child { mode: Mode::Continuable, .. } => Ok(header),
             _ => Err(none()),
         },
-        Ok(Some((_, Some(Err(error))))) => Err(unavailable(error.to_string())),
+        Ok(Some((_, Some(Err(error))))) | Err(error) => Err(unavailable(error.to_string())),
         Ok(_) => Err(unavailable("there is no such session".into())),
-        Err(error) => Err(unavailable(error.to_string())),
     }
 }
 

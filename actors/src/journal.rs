@@ -246,9 +246,9 @@ impl Actor for Journal {
         match message {
             JournalMessage::Commit(waiter) => {
                 if waiter.is_holders() {
-                    state.holders.push_back(*waiter)
+                    state.holders.push_back(*waiter);
                 } else {
-                    state.senders.push_back(*waiter)
+                    state.senders.push_back(*waiter);
                 }
             }
             JournalMessage::Committed => state.busy = false,

@@ -279,13 +279,7 @@ impl RegistryState {
         }
     }
 
-    fn ensure(
-        &mut self,
-        myself: &ActorRef<RegistryMessage>,
-        services: &Arc<Services>,
-        session: SessionId,
-        reply: Waiting,
-    ) {
+    fn ensure(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, reply: Waiting) {
         match self.entries.get_mut(&session) {
             Some(entry) => match &entry.state {
                 State::Live(view) if view.is_open() => drop(reply.send(Ok(view.clone()))),
@@ -306,14 +300,7 @@ impl RegistryState {
         }
     }
 
-    fn start(
-        &mut self,
-        myself: &ActorRef<RegistryMessage>,
-        services: &Arc<Services>,
-        session: SessionId,
-        parent: Option<SessionId>,
-        waiting: Vec<Waiting>,
-    ) {
+    fn start(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, parent: Option<SessionId>, waiting: Vec<Waiting>) {
         if services.is_draining() {
             refuse(waiting, &ActivateError::Draining);
             return;
@@ -324,8 +311,7 @@ impl RegistryState {
         if let Some(parent) = &parent {
             self.owned.entry(parent.clone()).or_default().insert(session.clone());
         }
-        self.entries
-            .insert(session.clone(), Entry { incarnation, parent, state: State::Starting, rewake: false, waiting, wants_settle: false, idle: false });
+        self.entries.insert(session.clone(), Entry { incarnation, parent, state: State::Starting, rewake: false, waiting, wants_settle: false, idle: false });
         services.live.begin(&session);
         let request = StartRequest { session, incarnation, keep };
         tokio::spawn(start(services.clone(), myself.clone(), request));
@@ -417,9 +403,10 @@ impl RegistryState {
     fn foreign(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, sessions: Vec<SessionId>) {
         let mut strangers = Vec::new();
         for session in sessions {
-            match self.entries.contains_key(&session) {
-                true => self.wake(myself, services, session, None),
-                false => strangers.push(session),
+            if self.entries.contains_key(&session) {
+                self.wake(myself, services, session, None);
+            } else {
+                strangers.push(session);
             }
         }
         let roots = self.pins.all();

@@ -27,9 +27,9 @@ use crate::{
     journal::{Journal, JournalArgs, JournalHandle},
     live::LiveTable,
     occurrence::Occurrence,
+    pins::Pins,
     query::{Query, QueryState},
     readers::Readers,
-    pins::Pins,
     registry::{Registry, RegistryArgs, RegistryMessage},
     services::Services,
 };
@@ -170,7 +170,9 @@ async fn take_up(services: &Arc<Services>) {
     let own = services.store.owner().clone();
     let left = services
         .readers
-        .read(move |reader| Ok::<_, StoreError>(reader.leases(None)?.into_iter().filter(|lease| lease.owner == own).map(|lease| lease.session).collect::<Vec<_>>()))
+        .read(move |reader| {
+            Ok::<_, StoreError>(reader.leases(None)?.into_iter().filter(|lease| lease.owner == own).map(|lease| lease.session).collect::<Vec<_>>())
+        })
         .await
         .unwrap_or_else(|error| {
             tracing::warn!(%error, "the store could not be asked for what was live");

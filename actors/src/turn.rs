@@ -210,7 +210,6 @@ impl TurnCore {
         Effect { key, first: key, number: 0 }
     }
 
-
     /// Records that an effect was accepted, once. It rides along with the next commit: should it be lost, the next attempt records it.
     fn record_effect(&self, key: EffectKey, kind: EffectKind, target: &str, id: &str) {
         let key = key.to_string();

@@ -253,10 +253,8 @@ impl ActivationState {
         }
         let mut claimed = match self.opened.take() {
             Some(opened) => Some(opened),
-            None => match self.take_slot(myself) {
-                false => return Ok(Next::Stay),
-                true => self.claim().await?,
-            },
+            None if self.take_slot(myself) => self.claim().await?,
+            None => return Ok(Next::Stay),
         };
         for _ in 0..TURNS_PER_CALL {
             let Some(next) = claimed else {

@@ -178,7 +178,8 @@ fn two_waits_in_one_turn_need_no_slot_of_their_own() {
             let shallow = turn.delegate_and_wait(Delegate::new("chain", "shallow", "0"));
             let deep = turn.delegate_and_wait(Delegate::new("chain", "deep", "3"));
             let (shallow, deep) = tokio::join!(shallow, deep);
-            (shallow?, deep?);
+            shallow?;
+            deep?;
         }
         Ok(TurnEnd::Completed)
     });

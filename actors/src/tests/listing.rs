@@ -31,7 +31,8 @@ fn a_list_wakes_nobody_and_writes_nothing() {
         let before = store.commits();
         for verify in [false, true] {
             let listing = host.list(Some(&root), Page::default(), verify, CancellationToken::new()).await.unwrap();
-            let shown: Vec<_> = listing.entries.iter().map(|entry| (entry.id().as_str(), entry.listed().unwrap().status, entry.listed().unwrap().pending)).collect();
+            let shown: Vec<_> =
+                listing.entries.iter().map(|entry| (entry.id().as_str(), entry.listed().unwrap().status, entry.listed().unwrap().pending)).collect();
             assert_eq!(shown, [("a", Status::Complete, 1), ("b", Status::Complete, 1), ("c", Status::Complete, 1)]);
         }
         host.trace(&root).await.unwrap();

@@ -110,8 +110,7 @@ fn a_poison_message_stops_after_three_attempts_and_the_queue_goes_on() {
         system.host().recover(None).await.unwrap();
         quiet(&system.host()).await;
     });
-    let expected =
-        [end("poison", 1, "interrupted"), end("poison", 2, "interrupted"), end("poison", 3, "ATTEMPTS_EXHAUSTED"), end("water", 1, "completed")];
+    let expected = [end("poison", 1, "interrupted"), end("poison", 2, "interrupted"), end("poison", 3, "ATTEMPTS_EXHAUSTED"), end("water", 1, "completed")];
     assert_eq!(ends(&store, &child), expected);
     assert_eq!(epochs(&store, &child), [EpochEnd::Lost, EpochEnd::Lost, EpochEnd::Lost, EpochEnd::Settled]);
 }

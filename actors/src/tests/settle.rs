@@ -11,6 +11,9 @@ fn notes(turn: &Turn) -> Vec<String> {
     turn.notes().iter().map(|note| text_of(&note.content)).filter(|text| !text.contains("has settled")).collect()
 }
 
+/// The text of each turn, and the notes that it saw.
+type Seen = Vec<(String, Vec<String>)>;
+
 /// A reporter reports the text of each message; `quiet ...` quietly.
 fn reporter(config: &mut Config) {
     play(config, "reporter", |turn| async move {
@@ -21,7 +24,7 @@ fn reporter(config: &mut Config) {
 }
 
 /// A listener that writes down what notes each of its turns sees, and waits at a gate when it is sent "wait".
-fn listener(config: &mut Config, gate: &Barrier, saw: &Arc<Mutex<Vec<(String, Vec<String>)>>>) {
+fn listener(config: &mut Config, gate: &Barrier, saw: &Arc<Mutex<Seen>>) {
     let (at, saw) = (gate.clone(), saw.clone());
     play(config, "listener", move |turn| {
         let (at, saw) = (at.clone(), saw.clone());
@@ -72,7 +75,8 @@ fn a_report_reaches_a_settled_an_idle_and_a_busy_parent_in_the_order_it_was_sent
         [note("to a settled parent"), note("to an idle parent"), ("wait".to_owned(), vec!["to a busy parent".to_owned(), "and again".to_owned()])]
     );
     let heard = heard(&store, &boss);
-    let reports: Vec<_> = heard.iter().position(|text| text == "and again").into_iter().chain(heard.iter().rposition(|text| text.contains("has settled"))).collect();
+    let reports: Vec<_> =
+        heard.iter().position(|text| text == "and again").into_iter().chain(heard.iter().rposition(|text| text.contains("has settled"))).collect();
     assert!(reports[0] < reports[1], "the notice overtook a report: {heard:?}");
 }
 

@@ -135,17 +135,20 @@ fn a_generation_takes_up_what_the_last_one_had_live_and_what_handles_keep() {
     }
 }
 
+/// Counts when it is dropped.
+struct Count(Arc<AtomicUsize>);
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn a_turn_does_not_outlive_its_activation() {
     let store = Witness::new();
     let root = store.root("root", "hung");
     let dropped = Arc::new(AtomicUsize::new(0));
-    struct Count(Arc<AtomicUsize>);
-    impl Drop for Count {
-        fn drop(&mut self) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
     let gate = Barrier::new();
     let mut config = Config::default();
     let (at, count) = (gate.clone(), dropped.clone());

@@ -30,10 +30,8 @@ pub(super) fn id(text: &str) -> SessionId {
 pub(super) fn on_paused_time<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        match tokio::time::timeout(Duration::from_secs(3_600), test).await {
-            Ok(done) => done,
-            Err(_) => panic!("the world hangs: nothing can go on and somebody still waits"),
-        }
+        let done = tokio::time::timeout(Duration::from_secs(3_600), test).await;
+        done.expect("the world hangs: nothing can go on and somebody still waits")
     })
 }
 
@@ -282,7 +280,7 @@ fn judge_notices(logs: &HashMap<SessionId, AuditedLog>, wrong: &mut Vec<String>)
 }
 
 fn judge_promises(logs: &HashMap<SessionId, AuditedLog>, ledger: &Ledger, served: bool, wrong: &mut Vec<String>) {
-    let mut latest: HashMap<(String, SessionId, bool), ((u64, usize), MessageId)> = HashMap::new();
+    let mut latest: HashMap<_, (Place, MessageId)> = HashMap::new();
     for (sender, receiver, message) in lock(&ledger.accepted).iter() {
         let Some(log) = logs.get(receiver) else {
             wrong.push(format!("{message} was accepted for {receiver}, which does not exist"));
@@ -330,6 +328,9 @@ fn judge_runs(logs: &HashMap<SessionId, AuditedLog>, ledger: &Ledger, wrong: &mu
     }
 }
 
+/// A seq, and where in the list of that event.
+type Place = (u64, usize);
+
 /// A second reading of a log, written without a look at the first.
 #[derive(Debug, Default)]
 struct AuditedLog {
@@ -344,7 +345,7 @@ struct AuditedLog {
     completed: BTreeSet<u64>,
     starts: BTreeMap<u64, (MessageId, u32)>,
     /// Where in the log a message was first served, or joined.
-    places: BTreeMap<MessageId, (u64, usize)>,
+    places: BTreeMap<MessageId, Place>,
     unfinished: Option<MessageId>,
     joined: BTreeSet<MessageId>,
     heard: BTreeSet<MessageId>,
@@ -439,10 +440,8 @@ impl AuditedLog {
                 }
             }
             Body::Memo { turn, .. } | Body::AssistantMessage { turn, .. } => self.within(seq, *turn),
-            Body::AnswerRecorded { message, .. } => {
-                if self.turn.as_ref().is_none_or(|(_, open)| open != message) {
-                    self.say(seq, "an answer to another message");
-                }
+            Body::AnswerRecorded { message, .. } if self.turn.as_ref().is_none_or(|(_, open)| open != message) => {
+                self.say(seq, "an answer to another message");
             }
             _ => {}
         }

@@ -29,6 +29,7 @@ pub mod journal;
 pub mod live;
 pub mod log;
 pub mod occurrence;
+mod pins;
 pub mod query;
 mod race;
 pub mod readers;
@@ -37,6 +38,9 @@ pub mod services;
 pub mod supervisor;
 pub mod system;
 pub mod turn;
+
+#[cfg(test)]
+mod tests;
 
 pub use agent::{Agent, Delegate, Delegated};
 pub use behavior::{Behavior, TurnEnd, TurnError};

@@ -42,6 +42,8 @@ use crate::{
     turn::{Turn, TurnCore},
 };
 
+#[cfg(test)]
+pub(crate) use settle::plant;
 pub(crate) use start::{StartRequest, start};
 
 /// What an Activation is told.
@@ -380,7 +382,7 @@ impl ActivationState {
     }
 
     async fn close_turn(&mut self, running: &Running, reason: TurnReason) -> Result<Claim, WriteError> {
-        running.core.end();
+        self.slot = running.core.end().map_or(Slot::None, Slot::Held);
         let log = &self.view.log;
         if let Some(error) = log.broken() {
             return Err(error);
@@ -392,17 +394,17 @@ impl ActivationState {
         }
         bodies.push(Body::TurnEnd { turn: running.turn, reason: reason.clone() });
         race_point!("before-turn-end");
-        let claimed = if self.shutdown.is_some() {
-            log.settled(log.append(bodies, Vec::new()).done().await)?;
-            Claim::NotAsked
-        } else if self.services.slots.available_permits() == 0 {
-            // Somebody may wait for a slot: give this one up and queue for the next, or a long inbox would starve the others.
-            drop(running.core.take_slot());
-            log.settled(log.append(bodies, Vec::new()).done().await)?;
-            Claim::NotAsked
-        } else {
-            self.slot = running.core.take_slot().map_or(Slot::None, Slot::Held);
+        // Somebody may wait for a slot: give this one up and queue for the next, or a long inbox would starve the others.
+        if self.services.slots.available_permits() == 0 {
+            self.slot = Slot::None;
+        }
+        // A turn that waited when it was cut off has given its slot away: the next one has to ask for one first.
+        let may_claim = self.shutdown.is_none() && matches!(self.slot, Slot::Held(_));
+        let claimed = if may_claim {
             Claim::from(log.append_and_claim(bodies, ClaimKind::Turn).await?)
+        } else {
+            log.settled(log.append(bodies, Vec::new()).done().await)?;
+            Claim::NotAsked
         };
         race_point!("after-turn-end");
         self.services.tell(|| Occurrence::TurnEnded { session: self.view.id().clone(), turn: running.turn, reason });
@@ -453,7 +455,7 @@ impl ActivationState {
         self.drop_task();
         if let Some(running) = self.running.take() {
             running.core.cancel();
-            running.core.end();
+            drop(running.core.end());
         }
     }
 
@@ -479,6 +481,13 @@ impl ActivationState {
         self.next = Claim::NotAsked;
         self.view.log.close(bodies, false).await?;
         Ok(Next::Leave(reason))
+    }
+}
+
+impl Drop for ActivationState {
+    fn drop(&mut self) {
+        // However it ends: a turn does not outlive its Activation.
+        self.drop_turn();
     }
 }
 

@@ -243,8 +243,8 @@ impl CatalogState {
                 };
             }
         };
-        let held = description.holder.is_some() || self.live.is_resident(&id);
-        let status = if held { Status::Running } else { Status::Complete };
+        let resident = description.holder.is_some() || self.live.is_resident(&id);
+        let status = if resident { Status::Running } else { Status::Complete };
         let head = description.head;
         let mut listed = Listed {
             id,
@@ -253,7 +253,7 @@ impl CatalogState {
             agent: String::new(),
             alias: None,
             status,
-            turn: head.turn_state(held),
+            turn: head.turn_state(resident),
             pending: head.pending(),
             turns: head.turns,
             last_outcome: head.last,

@@ -204,19 +204,15 @@ fn trace(reader: &mut dyn Reader, live: &LiveTable, session: &SessionId, page: &
     let mut seen = HashSet::from([session.clone()]);
     let mut unresolved_parent = None;
     let mut next = target.parent.clone();
-    while let Some(id) = next {
+    while let Some(id) = next.take() {
         if !seen.insert(id.clone()) {
             return Err(QueryError::InvalidLineage(session.clone()));
         }
-        match header(reader, live, &id)? {
-            Some(ancestor) => {
-                next = ancestor.parent.clone();
-                ancestors.push(ancestor);
-            }
-            None => {
-                unresolved_parent = Some(id);
-                next = None;
-            }
+        if let Some(ancestor) = header(reader, live, &id)? {
+            next.clone_from(&ancestor.parent);
+            ancestors.push(ancestor);
+        } else {
+            unresolved_parent = Some(id);
         }
     }
     let children = reader.children(Some(session), page.after.as_ref(), page.limit.unwrap_or(usize::MAX))?;

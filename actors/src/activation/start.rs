@@ -106,7 +106,7 @@ async fn bring_up(
         }
         // What waits is the store's affair from here on.
         fold.forget_inbox();
-        return publish(services, registry, fold, epoch, claimed, slot, behavior, incarnation).await.map(Some);
+        return publish(services, registry, fold, epoch, claimed, slot, behavior, incarnation).map(Some);
     }
     Err(ActivateError::NotResumable { session, reason: "its log kept moving".into(), code: "SEQ_CONFLICT" })
 }
@@ -126,7 +126,7 @@ fn agent_of(services: &Services, session: &SessionId, fold: &greenroom_session::
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one live session, put together in one place")]
-async fn publish(
+fn publish(
     services: &Arc<Services>,
     registry: &ActorRef<RegistryMessage>,
     fold: greenroom_session::fold::Fold,

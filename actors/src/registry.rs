@@ -401,16 +401,16 @@ impl RegistryState {
 
     /// Wakes what other processes wrote to, and what they left behind, in the trees of the roots that are kept here.
     fn foreign(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, sessions: Vec<SessionId>) {
-        let mut strangers = Vec::new();
+        let mut strangers = sessions.is_empty();
         for session in sessions {
             if self.entries.contains_key(&session) {
                 self.wake(myself, services, session, None);
             } else {
-                strangers.push(session);
+                strangers = true;
             }
         }
         let roots = self.pins.all();
-        if roots.is_empty() {
+        if roots.is_empty() || !strangers {
             return;
         }
         let (registry, services) = (myself.clone(), services.clone());

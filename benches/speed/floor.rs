@@ -14,7 +14,7 @@ use greenroom_session::{
     store::Op,
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, config::DbConfig, params};
 
 use crate::measure::{Outcome, Spent, Stopwatch};
 
@@ -134,6 +134,7 @@ impl BareStore {
     pub(crate) fn open(path: &Path) -> Outcome<Self> {
         let conn = Connection::open(path)?;
         conn.set_prepared_statement_cache_capacity(64);
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         conn.pragma_update(None, "synchronous", "FULL")?;
         conn.pragma_update(None, "cell_size_check", true)?;
         conn.pragma_update(None, "mmap_size", 0)?;

@@ -11,7 +11,7 @@ use greenroom_session::{
     message::{Message, Source},
     store::{Append, Close, Create, Fence, Op, Open, Store, sqlite::SqliteStore},
 };
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -70,6 +70,7 @@ fn measured(corpus: &Corpus) -> Outcome<(f64, f64)> {
         Outcome::Ok((runtime, root))
     })?;
     let bare = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    bare.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     let (mut ours, mut floor) = (Vec::new(), Vec::new());
     for call in 0..CALLS + 20 {
         let begun = Instant::now();

@@ -22,8 +22,6 @@ pub(crate) enum Target {
     AtMost(f64),
     /// Something that is not a plain ratio: how it is written, and whether it is met.
     Other(&'static str, bool),
-    /// None: the figure explains another.
-    None,
 }
 
 impl Target {
@@ -32,7 +30,6 @@ impl Target {
             Self::AtLeast(share) => format!(">= {share}"),
             Self::AtMost(times) => format!("<= {times}"),
             Self::Other(text, _) => text.to_owned(),
-            Self::None => String::new(),
         }
     }
 
@@ -41,7 +38,6 @@ impl Target {
             Self::AtLeast(share) => ratio >= share,
             Self::AtMost(times) => ratio <= times,
             Self::Other(_, met) => met,
-            Self::None => return "",
         };
         if met { "yes" } else { "NO" }
     }

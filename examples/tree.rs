@@ -74,7 +74,11 @@ async fn print_forest(runtime: &Runtime, root: &SessionId, label: &str) -> Resul
         println!("{}{line}", "    ".repeat(depth));
         for entry in runtime.list(Some(&id)).await?.entries.iter().rev() {
             if let Some(listed) = entry.listed() {
-                stack.push((depth + 1, listed.id.clone(), format!("{} [{}] {} turns", listed.label.as_deref().unwrap_or_default(), listed.status.as_str(), listed.turns)));
+                stack.push((
+                    depth + 1,
+                    listed.id.clone(),
+                    format!("{} [{}] {} turns", listed.label.as_deref().unwrap_or_default(), listed.status.as_str(), listed.turns),
+                ));
             }
         }
     }

@@ -504,7 +504,10 @@ pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &Se
         let Verdict::Child { agent, .. } = &description.verdict else { continue };
         if description.holder.as_ref().is_some_and(|holder| *holder != own) {
             elsewhere |= description.head.has_work();
-        } else if description.head.has_work() && services.config.behaviors.contains_key(agent) && patience.tries(&child.id, &description.head) {
+        } else if (description.is_runnable() || description.head.has_work())
+            && services.config.behaviors.contains_key(agent)
+            && patience.tries(&child.id, &description.head)
+        {
             services.wake(&child.id, Some(parent));
             worth = true;
         }

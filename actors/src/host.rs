@@ -302,7 +302,7 @@ impl Host {
                     let working: Vec<_> = with_heads
                         .into_iter()
                         .zip(described)
-                        .filter_map(|(traced, description)| description.ok().filter(|d| d.head.has_work()).map(|d| (traced.id, d.head)))
+                        .filter_map(|(traced, description)| description.ok().filter(|d| d.head.has_work() || d.is_runnable()).map(|d| (traced.id, d.head)))
                         .collect();
                     Ok::<_, StoreError>((working, elsewhere))
                 })

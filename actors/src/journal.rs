@@ -29,6 +29,9 @@ const MAX_BATCH: usize = 1024;
 /// Most bytes of text in one batch, past the first operation.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
+/// How often to look for what dead processes left behind.
+const SCAN_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// A result that may still be under way.
 #[derive(Debug)]
 pub struct Pending(PendingState);
@@ -181,6 +184,7 @@ pub(crate) struct JournalState {
     holders: VecDeque<Waiter>,
     senders: VecDeque<Waiter>,
     since_heartbeat: std::time::Duration,
+    since_scan: std::time::Duration,
     poll: std::time::Duration,
     foreign: ForeignHook,
 }
@@ -206,6 +210,7 @@ impl Actor for Journal {
             holders: VecDeque::new(),
             senders: VecDeque::new(),
             since_heartbeat: std::time::Duration::from_millis(HEARTBEAT_MS),
+            since_scan: std::time::Duration::ZERO,
             poll: args.poll,
             foreign: args.foreign,
         })
@@ -223,13 +228,17 @@ impl Actor for Journal {
             JournalMessage::Committed => state.busy = false,
             JournalMessage::Tick => {
                 state.since_heartbeat += state.poll;
+                state.since_scan += state.poll;
+                if state.since_scan >= SCAN_INTERVAL {
+                    state.since_scan = std::time::Duration::ZERO;
+                    // Whoever died since the last look may have left something to do.
+                    (state.foreign)(Vec::new());
+                }
                 // A busy writer is asked again at the next tick; its lease outlasts several.
                 if !state.busy {
                     let heartbeat = state.since_heartbeat.as_millis() >= u128::from(HEARTBEAT_MS);
                     if heartbeat {
                         state.since_heartbeat = std::time::Duration::ZERO;
-                        // Whoever died since the last look may have left something to do.
-                        (state.foreign)(Vec::new());
                     }
                     state.hand_over(Job::Poll { heartbeat })?;
                 }

@@ -368,7 +368,7 @@ impl RegistryState {
                 self.leave(myself, services, &session, again);
             }
             Err(error) => {
-                let lost = matches!(error, ActivateError::Held { .. });
+                let lost = matches!(error, ActivateError::Held { .. } | ActivateError::Draining);
                 if !lost {
                     tracing::warn!(%session, code = error.code(), %error, "a session could not be activated");
                     services.tell(|| Occurrence::NotActivated { session: session.clone(), code: error.code(), reason: error.to_string() });

@@ -137,6 +137,11 @@ impl Head {
         self.held == 0 && (self.pending_turns > 0 || self.pending_wakes > 0 || self.retry.is_some() || self.open.is_some())
     }
 
+    /// Tells whether somebody should hold the session: it has work, or an epoch that has not ended and may have to be settled for a holder that died.
+    pub fn wants_holder(&self) -> bool {
+        self.has_work() || (self.live && self.held == 0)
+    }
+
     /// Returns the number of messages that wait.
     pub fn pending(&self) -> u64 {
         self.pending_turns + self.pending_wakes + self.pending_quiet

@@ -217,9 +217,11 @@ impl fmt::Display for EffectKey {
     }
 }
 
-/// Returns the id of the notice that a session sends to its parent when it settles in `epoch` after turn `turn`.
-pub fn notice_id(session: &SessionId, epoch: Epoch, turn: u64) -> MessageId {
-    MessageId::from_uuid(derive(&[session.as_str().as_bytes(), b"settled", &epoch.to_be_bytes(), &turn.to_be_bytes()]))
+/// Returns the id of the notice that a session sends to its parent when it settles after turn `turn`.
+///
+/// One turn is told of once, however often and in whichever epoch the session settles after it.
+pub fn notice_id(session: &SessionId, turn: u64) -> MessageId {
+    MessageId::from_uuid(derive(&[session.as_str().as_bytes(), b"settled", &turn.to_be_bytes()]))
 }
 
 /// Derives a version 5 UUID from parts; lengths are part of the name, so that no two lists of parts collide.

@@ -109,3 +109,10 @@ pub struct Cursor {
     /// Its id.
     pub id: SessionId,
 }
+
+impl Description {
+    /// Tells whether the session is worth activating: nobody holds it, and it has work or its last epoch was lost before it could settle.
+    pub fn is_runnable(&self) -> bool {
+        self.holder.is_none() && self.head.wants_holder()
+    }
+}

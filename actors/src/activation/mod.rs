@@ -111,14 +111,29 @@ pub(crate) struct ActivationState {
     services: Arc<Services>,
     view: Arc<LiveView>,
     behavior: Option<Box<dyn Behavior>>,
-    opened: Option<Claimed>,
+    next: Claim,
     slot: Slot,
     running: Option<Running>,
-    /// Turns that this epoch ran; an epoch without any sends no notice.
-    served: u64,
-    last: Option<(u64, TurnReason)>,
     shutdown: Option<EpochEnd>,
     guard: EndGuard,
+}
+
+/// What the last look into the inbox gave.
+#[derive(Default)]
+enum Claim {
+    /// Nobody has looked since the last turn.
+    #[default]
+    NotAsked,
+    /// There was nothing to serve.
+    Nothing,
+    /// A turn is open in the log and not yet begun.
+    Turn(Claimed),
+}
+
+impl From<Option<Claimed>> for Claim {
+    fn from(claimed: Option<Claimed>) -> Self {
+        claimed.map_or(Self::Nothing, Self::Turn)
+    }
 }
 
 enum Slot {
@@ -176,11 +191,9 @@ impl Actor for Activation {
             services: args.services,
             view,
             behavior: Some(args.behavior),
-            opened: args.opened,
+            next: args.opened.map_or(Claim::NotAsked, Claim::Turn),
             slot: args.slot.map_or(Slot::None, Slot::Held),
             running: None,
-            served: 0,
-            last: None,
             shutdown: None,
             guard,
         })
@@ -192,6 +205,10 @@ impl Actor for Activation {
             ActivationMessage::Go => state.go(&myself).await,
             ActivationMessage::Wake => {
                 state.view.gate.answer();
+                // Whoever knocked may have come after the last look.
+                if matches!(state.next, Claim::Nothing) {
+                    state.next = Claim::NotAsked;
+                }
                 state.proceed(&myself).await
             }
             ActivationMessage::Slot(permit) => {
@@ -249,24 +266,20 @@ impl ActivationState {
         if let Some(reason) = self.shutdown {
             return self.finish(reason).await;
         }
-        let mut claimed = match self.opened.take() {
-            Some(opened) => Some(opened),
-            None if self.take_slot(myself) => self.claim().await?,
-            None => return Ok(Next::Stay),
-        };
         for _ in 0..TURNS_PER_CALL {
-            let Some(next) = claimed else {
+            let next = match std::mem::take(&mut self.next) {
+                Claim::NotAsked if self.take_slot(myself) => self.claim().await?,
+                Claim::NotAsked => return Ok(Next::Stay),
+                next => next,
+            };
+            let Claim::Turn(claimed) = next else {
                 self.slot = Slot::None;
                 return self.settle().await;
             };
-            let Some(done) = self.run(myself, &next).await else { return Ok(Next::Stay) };
-            claimed = match self.end_turn(done).await? {
-                Some(claimed) => claimed,
-                None => return Ok(Next::Stay),
-            };
+            let Some(done) = self.run(myself, &claimed).await else { return Ok(Next::Stay) };
+            self.end_turn(done).await?;
         }
-        // Claimed and not yet run: keep it for the next call.
-        self.opened = claimed;
+        // More may be there; others go first.
         drop(myself.send_message(ActivationMessage::Wake));
         Ok(Next::Stay)
     }
@@ -296,11 +309,11 @@ impl ActivationState {
         }
     }
 
-    async fn claim(&mut self) -> Result<Option<Claimed>, WriteError> {
+    async fn claim(&mut self) -> Result<Claim, WriteError> {
         race_point!("before-claim");
-        let claimed = self.view.log.claim(ClaimKind::Turn).await;
+        let claimed = self.view.log.claim(ClaimKind::Turn).await?;
         race_point!("after-claim");
-        claimed
+        Ok(Claim::from(claimed))
     }
 
     /// Begins a turn whose `turn/start` is durable. Returns its end if it came to it at once.
@@ -345,25 +358,13 @@ impl ActivationState {
 
     async fn turn_done(&mut self, myself: &ActorRef<ActivationMessage>, done: TurnDone) -> Outcome {
         race_point!("turn-done");
-        match self.end_turn(done).await? {
-            None => Ok(Next::Stay),
-            Some(None) if self.shutdown.is_none() => {
-                self.slot = Slot::None;
-                self.settle().await
-            }
-            Some(claimed) => {
-                self.opened = claimed;
-                self.proceed(myself).await
-            }
-        }
+        self.end_turn(done).await?;
+        self.proceed(myself).await
     }
 
-    /// Records the end of a turn and takes the next message in the same batch. `None` if the end was of a turn that is over.
-    async fn end_turn(&mut self, done: TurnDone) -> Result<Option<Option<Claimed>>, WriteError> {
-        if self.running.as_ref().is_none_or(|running| running.turn != done.turn) {
-            return Ok(None);
-        }
-        let Some(running) = self.running.take() else { return Ok(None) };
+    /// Records the end of a turn and, where it can, takes the next message in the same batch. The end of a turn that is over does nothing.
+    async fn end_turn(&mut self, done: TurnDone) -> Result<(), WriteError> {
+        let Some(running) = self.running.take_if(|running| running.turn == done.turn) else { return Ok(()) };
         self.behavior = Some(match done.behavior {
             Some(behavior) => behavior,
             None => self.new_behavior(),
@@ -374,10 +375,11 @@ impl ActivationState {
             TurnResult::Ended(Err(error)) => TurnReason::Error { code: error.code, message: error.message },
             TurnResult::Panicked(message) => TurnReason::error("PANIC", message),
         });
-        self.close_turn(&running, reason).await.map(Some)
+        self.next = self.close_turn(&running, reason).await?;
+        Ok(())
     }
 
-    async fn close_turn(&mut self, running: &Running, reason: TurnReason) -> Result<Option<Claimed>, WriteError> {
+    async fn close_turn(&mut self, running: &Running, reason: TurnReason) -> Result<Claim, WriteError> {
         running.core.end();
         let log = &self.view.log;
         if let Some(error) = log.broken() {
@@ -392,15 +394,17 @@ impl ActivationState {
         race_point!("before-turn-end");
         let claimed = if self.shutdown.is_some() {
             log.settled(log.append(bodies, Vec::new()).done().await)?;
-            None
+            Claim::NotAsked
+        } else if self.services.slots.available_permits() == 0 {
+            // Somebody may wait for a slot: give this one up and queue for the next, or a long inbox would starve the others.
+            drop(running.core.take_slot());
+            log.settled(log.append(bodies, Vec::new()).done().await)?;
+            Claim::NotAsked
         } else {
-            // The slot is given up for whoever waits, unless the next turn can have it at once.
             self.slot = running.core.take_slot().map_or(Slot::None, Slot::Held);
-            log.append_and_claim(bodies, ClaimKind::Turn).await?
+            Claim::from(log.append_and_claim(bodies, ClaimKind::Turn).await?)
         };
         race_point!("after-turn-end");
-        self.served += 1;
-        self.last = Some((running.turn, reason.clone()));
         self.services.tell(|| Occurrence::TurnEnded { session: self.view.id().clone(), turn: running.turn, reason });
         Ok(claimed)
     }
@@ -472,7 +476,7 @@ impl ActivationState {
             bodies.push(Body::TurnEnd { turn, reason: TurnReason::Disposed });
         }
         bodies.push(Body::ActivationEnd { epoch: self.view.epoch, reason });
-        self.opened = None;
+        self.next = Claim::NotAsked;
         self.view.log.close(bodies, false).await?;
         Ok(Next::Leave(reason))
     }

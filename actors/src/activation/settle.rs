@@ -6,19 +6,22 @@
 use std::sync::Arc;
 
 use greenroom_session::{
-    event::{Body, EpochEnd, TurnEnd as TurnReason},
+    descriptor::Mode,
+    event::{Body, EpochEnd, Role},
+    fold::DescriptorState,
+    head,
     id::notice_id,
     message::{Message, Source, text_of},
     store::Refused,
 };
 use tokio::sync::oneshot;
 
-use super::{ActivationState, Next, Outcome};
+use super::{ActivationState, Next};
 use crate::{error::WriteError, race::race_point, registry::RegistryMessage};
 
 impl ActivationState {
     /// Settles if nothing keeps the epoch; to be called when the store had nothing to serve.
-    pub(super) async fn settle(&mut self) -> Outcome {
+    pub(super) async fn settle(&mut self) -> Result<Next, WriteError> {
         race_point!("before-settle");
         let incarnation = self.guard.incarnation;
         let session = self.view.id().clone();
@@ -53,27 +56,24 @@ impl ActivationState {
         self.view.log.close(vec![Body::ActivationEnd { epoch: self.view.epoch, reason: EpochEnd::Settled }], guarded).await
     }
 
-    /// Tells the parent. The notice is durable before the epoch ends; the same notice twice is one.
+    /// Tells the parent how the newest turn ended. Durable before the epoch ends; one turn is told of once, also when the epoch that ran it was lost.
     async fn send_notice(&mut self) -> Result<(), WriteError> {
-        let (Some(parent), Some((turn, reason))) = (self.view.header.parent.clone(), &self.last) else { return Ok(()) };
-        if self.served == 0 {
-            return Ok(());
-        }
-        let (label, answer) = self.view.log.look(|fold| {
-            let label = match fold.descriptor() {
-                greenroom_session::fold::DescriptorState::One { parsed: Ok(descriptor), .. } => descriptor.label.clone(),
+        let Some(parent) = self.view.header.parent.clone() else { return Ok(()) };
+        let (last, descriptor, answer) = self.view.log.look(|fold| {
+            let descriptor = match fold.descriptor() {
+                DescriptorState::One { parsed: Ok(descriptor), .. } => Some(descriptor.clone()),
                 _ => None,
             };
-            let answer = fold
-                .surface()
-                .messages()
-                .rev()
-                .find(|message| message.role == greenroom_session::event::Role::Assistant)
-                .map(|message| text_of(&message.content));
-            (label, answer)
+            let answer = fold.surface().messages().rev().find(|message| message.role == Role::Assistant).map(|message| text_of(&message.content));
+            (fold.head().last.clone(), descriptor, answer)
         });
-        let mut text =
-            format!("Subagent {} ({}) has settled: its last turn {}.", self.view.id(), label.as_deref().unwrap_or("no label"), outcome_words(reason));
+        let Some(last) = last else { return Ok(()) };
+        // Whoever started a one-shot child waits for its answer and is not told twice.
+        if descriptor.as_ref().is_some_and(|descriptor| descriptor.mode == Mode::OneShot) {
+            return Ok(());
+        }
+        let label = descriptor.and_then(|descriptor| descriptor.label.clone());
+        let mut text = format!("Subagent {} ({}) has settled: its last turn {}.", self.view.id(), label.as_deref().unwrap_or("no label"), outcome_words(&last));
         match answer.filter(|answer| !answer.is_empty()) {
             Some(answer) => {
                 text.push_str(" Its last message:\n");
@@ -81,25 +81,16 @@ impl ActivationState {
             }
             None => text.push_str(" It left no message."),
         }
-        let source = Source::SubagentSettled {
-            session: self.view.id().clone(),
-            epoch: self.view.epoch,
-            outcome: reason.as_str().to_owned(),
-            code: reason.error_code().map(str::to_owned),
-        };
-        let id = notice_id(self.view.id(), self.view.epoch, *turn);
-        let message = Message {
-            id,
-            kind: greenroom_session::message::MessageKind::Note,
-            content: vec![greenroom_session::message::Block::text(text)],
-            source,
-            sent_at: self.services.now(),
-            wake: true,
-            control: None,
+        let source = Source::SubagentSettled { session: self.view.id().clone(), epoch: self.view.epoch, outcome: last.kind, code: last.code };
+        let id = notice_id(self.view.id(), last.turn);
+        let Ok(notice) = Message::note(id, text, source, self.services.now(), false) else {
+            // Only an answer of the largest size does not fit beside the notice's own words.
+            return Ok(());
         };
         let grandparent = self.services.live.get(&parent).and_then(|view| view.header.parent.clone());
-        match self.services.accept(&parent, grandparent.as_ref(), Arc::new(message)).await {
-            Ok(_) => Ok(()),
+        match self.services.accept(&parent, grandparent.as_ref(), Arc::new(notice)).await {
+            // An earlier epoch has told of this turn.
+            Ok(_) | Err(WriteError::Refused(Refused::MessageIdConflict(_))) => Ok(()),
             // A parent that is gone, damaged or flooded must not keep its child from settling; its log still tells the outcome.
             Err(WriteError::Refused(refused)) => {
                 tracing::warn!(session = %self.view.id(), code = refused.code(), %refused, "the parent could not be told of a settlement");
@@ -110,13 +101,13 @@ impl ActivationState {
     }
 }
 
-fn outcome_words(reason: &TurnReason) -> String {
-    match reason {
-        TurnReason::Completed => "completed".to_owned(),
-        TurnReason::MaxTokens => "ran out of output tokens".to_owned(),
-        TurnReason::Aborted { cause } => format!("was stopped ({cause})"),
-        TurnReason::Error { code, message } => format!("failed with {code}: {message}"),
-        TurnReason::Disposed | TurnReason::Interrupted => "was cut off".to_owned(),
+fn outcome_words(last: &head::Outcome) -> String {
+    match (last.kind.as_str(), &last.code) {
+        ("error", Some(code)) => format!("failed with {code}"),
+        ("max_tokens", _) => "ran out of output tokens".to_owned(),
+        ("aborted", _) => "was stopped".to_owned(),
+        ("disposed" | "interrupted", _) => "was cut off".to_owned(),
+        (kind, _) => kind.to_owned(),
     }
 }
 

@@ -38,6 +38,11 @@ pub(crate) async fn start(services: Arc<Services>, registry: ActorRef<RegistryMe
     let mut report = Report { registry: registry.clone(), session: Some((session.clone(), incarnation)) };
     let slot = if request.keep { services.slots.clone().try_acquire_owned().ok() } else { services.slots.clone().acquire_owned().await.ok() };
     race_point!("before-load");
+    if services.is_draining() {
+        report.session = None;
+        drop(registry.send_message(RegistryMessage::Started { session, incarnation, result: Err(ActivateError::Draining) }));
+        return;
+    }
     let deadline = services.config.start_deadline;
     let starting = services.starting.clone().acquire_owned().await;
     let result = match tokio::time::timeout(deadline, bring_up(&services, &registry, request, slot)).await {
@@ -80,7 +85,8 @@ async fn bring_up(
         let Log { mut fold, events } =
             services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| ActivateError::from_load(&session, error))?;
         drop(events);
-        if !fold.head().has_work() && !keep {
+        // A lost epoch is brought up again even without work: its parent has yet to be told.
+        if !fold.head().wants_holder() && !keep {
             return Ok(None);
         }
         let factory = agent_of(services, &session, &fold)?;

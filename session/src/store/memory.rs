@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     Accept, Append, Claim, ClaimKind, Close, CommitError, Create, Done, Fence, Lease, LoadError, Log, MessageState, Op, Open, Reader, Refused, Store,
-    StoreError, Traced, check_lived,
+    StoreError, Traced, check_begun, check_ended, check_lived,
 };
 use crate::{
     codec::{check_event, check_message},
@@ -237,7 +237,9 @@ impl Entry {
         if self.head.epoch + 1 != op.epoch {
             return Err(Refused::Fenced { stored: self.head.epoch });
         }
-        self.head = self.follow(&op.events)?;
+        let head = self.follow(&op.events)?;
+        check_begun(&head, op.epoch)?;
+        self.head = head;
         self.events.extend_from_slice(&op.events);
         self.owner = Some(owner.clone());
         let claimed = op.claim.and_then(|time| self.take_next(ClaimKind::Turn, time));
@@ -286,7 +288,9 @@ impl Entry {
         if op.unless_pending && self.head.has_work() {
             return Err(Refused::Pending(self.head.pending()));
         }
-        self.head = self.follow(&op.events)?;
+        let head = self.follow(&op.events)?;
+        check_ended(&head)?;
+        self.head = head;
         self.events.extend_from_slice(&op.events);
         self.owner = None;
         Ok(Done::Closed)
@@ -432,7 +436,7 @@ impl Reader for MemoryReader {
         for (id, entry) in self.shared.all() {
             let wanted = {
                 let entry = lock(&entry);
-                entry.owner.is_none() && entry.head.has_work()
+                entry.owner.is_none() && entry.head.wants_holder()
             };
             if wanted && self.shared.in_tree(&id, root) {
                 found.push(id);

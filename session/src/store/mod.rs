@@ -15,7 +15,7 @@ use crate::{
     descriptor::Descriptor,
     event::{Body, Event, RootOpened},
     fold::Fold,
-    head::FoldError,
+    head::{FoldError, Head},
     header::{Header, NewSession},
     id::{Epoch, MessageId, Order, OwnerId, Seq, SessionId},
     limits::{DEFAULT_INBOX_LIMIT, DEFAULT_NOTE_LIMIT},
@@ -380,6 +380,17 @@ fn check_lived(event: &Event) -> Result<(), Refused> {
     }
 }
 
+/// Refuses an opening whose events leave the epoch unbegun: its lease would be held by nobody who may write.
+fn check_begun(head: &Head, epoch: Epoch) -> Result<(), Refused> {
+    let begun = head.live && head.epoch == epoch;
+    if begun { Ok(()) } else { Err(Refused::Invalid { code: "EVENT_INVALID", message: format!("the events do not begin epoch {epoch}") }) }
+}
+
+/// Refuses a closing whose events leave the epoch going on without a lease.
+fn check_ended(head: &Head) -> Result<(), Refused> {
+    if head.live { Err(Refused::Invalid { code: "EVENT_INVALID", message: format!("the events do not end epoch {}", head.epoch) }) } else { Ok(()) }
+}
+
 /// Why a whole batch failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -599,7 +610,8 @@ pub trait Reader: Send + fmt::Debug {
     /// [`StoreError`] if the store failed.
     fn alias(&mut self, parent: &SessionId, alias: &str) -> Result<Option<SessionId>, StoreError>;
 
-    /// Returns sessions with work in the tree of `root` (in all trees if `None`) that no live process holds, at most `limit`.
+    /// Returns sessions in the tree of `root` (in all trees if `None`) that no live process holds and that have work, or whose last holder died
+    /// before it could settle them; at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`] if the store failed.

@@ -2,7 +2,6 @@
 
 mod creation;
 mod inbox;
-mod index;
 mod limits;
 mod listing;
 mod model;

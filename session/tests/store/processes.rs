@@ -1,1 +1,211 @@
-//! Soon.
+//! Several processes on one file. The other processes are this test binary, started again for one test.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use greenroom_session::{
+    id::OwnerId,
+    store::{
+        Op, Refused, Store,
+        sqlite::{SqliteStore, open_reader},
+    },
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Fixture, accept, append, one, open, root, sid, turn};
+
+const PATH: &str = "GREENROOM_TEST_STORE";
+
+/// Another process that does what it is told, line by line.
+struct Other {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(path: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "processes::another_process", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(PATH, path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, input, output }
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    /// Waits for the answer to what it was told.
+    fn answer(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the other process ended");
+            if let Some((_, answer)) = line.split_once("answer: ") {
+                return answer.trim_end().to_owned();
+            }
+        }
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.answer()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// The other process: opens the store and obeys.
+#[test]
+#[ignore = "started by the tests of this module"]
+fn another_process() {
+    let Some(path) = std::env::var_os(PATH) else { return };
+    let mut store = None;
+    for line in std::io::stdin().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let answer = match words[..] {
+            ["start"] => store.insert(SqliteStore::open(&path).unwrap()).owner().to_string(),
+            ["open", id] => match open(store.as_ref().unwrap(), id, None) {
+                Ok((fence, _)) => fence.epoch.to_string(),
+                Err(refused) => refused.code().to_owned(),
+            },
+            ["append", id, epoch] => {
+                let fence = crate::support::fence(id, epoch.parse().unwrap());
+                one(store.as_ref().unwrap(), append(&fence, vec![], vec![])).map_or_else(|refused| refused.code().to_owned(), |_| "done".into())
+            }
+            ["accept", id, message] => {
+                one(store.as_ref().unwrap(), accept(id, turn(message))).map_or_else(|refused| refused.code().to_owned(), |_| "done".into())
+            }
+            ["flood", id] => {
+                println!("answer: flooding");
+                for n in 0.. {
+                    one(
+                        store.as_ref().unwrap(),
+                        Op::Accept(greenroom_session::store::Accept {
+                            inbox_limit: u64::MAX,
+                            ..greenroom_session::store::Accept::new(sid(id), turn(&format!("f{n}")))
+                        }),
+                    )
+                    .unwrap();
+                    println!("answer: {n}");
+                }
+                break;
+            }
+            _ => panic!("{line}"),
+        };
+        println!("answer: {answer}");
+    }
+}
+
+#[test]
+fn the_lease_of_a_killed_process_is_free_at_once() {
+    let f = Fixture::sqlite();
+    f.root("r");
+    let mut other = Other::start(&f.path());
+    let owner: OwnerId = other.ask("start").parse().unwrap();
+    assert_eq!(other.ask("open r"), "1");
+    assert_eq!(open(&*f.store, "r", None), Err(Refused::Held(owner.clone())));
+    let mut reader = open_reader(f.path()).unwrap();
+    use greenroom_session::store::Reader;
+    assert!(reader.leases(None).unwrap()[0].alive);
+    other.kill();
+    assert!(!reader.leases(None).unwrap()[0].alive);
+    let lock = f.path().with_file_name("store.db-nodes").join(format!("{owner}.lock"));
+    assert!(lock.exists());
+    let (fence, _) = f.open("r", None);
+    assert_eq!(fence.epoch, 2);
+    assert!(!lock.exists(), "who takes over cleans up");
+}
+
+#[test]
+fn a_stopped_process_that_was_overtaken_is_fenced() {
+    let f = Fixture::sqlite();
+    f.root("r");
+    let mut other = Other::start(&f.path());
+    let owner: OwnerId = other.ask("start").parse().unwrap();
+    assert_eq!(other.ask("open r"), "1");
+    other.signal(Signal::STOP);
+    assert_eq!(open(&*f.store, "r", None), Err(Refused::Held(owner.clone())));
+    let raw = rusqlite::Connection::open(f.path()).unwrap();
+    raw.execute("UPDATE node SET expires_at = expires_at - 10001 WHERE owner = ?1", [owner.as_str()]).unwrap();
+    let (fence, _) = f.open("r", None);
+    assert_eq!(fence.epoch, 2);
+    other.signal(Signal::CONT);
+    assert_eq!(other.ask("append r 1"), "FENCED");
+    assert_eq!(other.ask("open r"), "SESSION_HELD");
+    other.kill();
+}
+
+#[test]
+fn what_a_killed_process_was_told_is_accepted_is_there() {
+    let f = Fixture::sqlite();
+    f.root("r");
+    let mut other = Other::start(&f.path());
+    other.ask("start");
+    assert_eq!(other.ask("flood r"), "flooding");
+    let mut acknowledged = 0;
+    while acknowledged < 20 {
+        acknowledged = other.answer().parse::<u64>().unwrap();
+    }
+    other.kill();
+    let log = f.load("r");
+    assert!(log.fold.head().pending_turns > acknowledged);
+    assert!(f.accept("r", turn("after")).is_ok());
+}
+
+#[test]
+fn closing_one_opening_of_two_does_not_let_others_delete_the_wal() {
+    let f = Fixture::sqlite();
+    f.root("r");
+    // Opened, looked at in every way and closed again within this process, while the first opening lives.
+    drop(SqliteStore::open(f.path()).unwrap());
+    drop(SqliteStore::open_existing(f.path()).unwrap());
+    drop(open_reader(f.path()).unwrap());
+    let mut other = Other::start(&f.path());
+    other.ask("start");
+    assert_eq!(other.ask("accept r m0"), "done");
+    drop(other.input);
+    other.child.wait().unwrap();
+    assert!(f.path().with_file_name("store.db-wal").exists());
+    f.accept("r", turn("m1")).unwrap();
+    let mut third = Other::start(&f.path());
+    third.ask("start");
+    assert_eq!(third.ask("accept r m2"), "done");
+    assert_eq!(f.load("r").fold.head().next_order, 3);
+    third.kill();
+}
+
+#[test]
+fn processes_race_to_be_born_with_and_one_store_comes_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deep/store.db");
+    let mut others: Vec<Other> = (0..8).map(|_| Other::start(&path)).collect();
+    for other in &mut others {
+        other.tell("start");
+    }
+    let owners: std::collections::HashSet<String> = others.iter_mut().map(Other::answer).collect();
+    assert_eq!(owners.len(), 8);
+    let store = SqliteStore::open(&path).unwrap();
+    one(&store, Op::Create(root("r", 1))).unwrap();
+    for (n, other) in others.iter_mut().enumerate() {
+        assert_eq!(other.ask(&format!("accept r m{n}")), "done");
+    }
+    assert_eq!(store.poll().unwrap(), [sid("r")]);
+    assert_eq!(store.reader().unwrap().load(&sid("r")).unwrap().fold.head().pending_turns, 8);
+    others.into_iter().for_each(Other::kill);
+}

@@ -175,7 +175,7 @@ impl Reader for SqliteReader {
             candidates.sort_unstable();
         } else {
             tally::each(&snapshot, |id, known| {
-                candidates.extend(known.filter(|(_, summary)| summary.head.has_work()).map(|(found, _)| (id, found.sid)));
+                candidates.extend(known.filter(|(_, summary)| summary.head.wants_holder()).map(|(found, _)| (id, found.sid)));
                 Ok(())
             })?;
         }

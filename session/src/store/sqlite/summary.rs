@@ -60,7 +60,7 @@ pub(super) fn read(conn: &Connection, id: &SessionId, found: &Found) -> rusqlite
     let Some(row) = rows.next()? else { return Ok(None) };
     let (Some(head), Some(verdict)) = (whole_head(id, row, 0)?, whole_verdict(id, found.crc, row, 2)?) else { return Ok(None) };
     let fresh = head.next_seq == next_seq(conn, found.sid)? && head.next_order == next_order(conn, found.sid)?;
-    let indexed = head.has_work() == (row.get::<_, i64>(4)? != 0);
+    let indexed = head.wants_holder() == (row.get::<_, i64>(4)? != 0);
     Ok((fresh && indexed).then_some(Summary { head, verdict }))
 }
 
@@ -93,7 +93,7 @@ pub(super) fn put(conn: &Connection, id: &SessionId, found: &Found, summary: &Su
         found.sid,
         head,
         head_crc(id, head.as_bytes()),
-        summary.head.has_work(),
+        summary.head.wants_holder(),
         verdict,
         verdict_crc(id, found.crc, verdict.as_bytes()),
         found.header.parent.as_ref().filter(|_| alias.is_some()).map(SessionId::as_str),
@@ -106,7 +106,7 @@ pub(super) fn put(conn: &Connection, id: &SessionId, found: &Found, summary: &Su
 pub(super) fn put_head(conn: &Connection, id: &SessionId, sid: i64, head: &Head) -> rusqlite::Result<()> {
     let text = text(head)?;
     let crc = head_crc(id, text.as_bytes());
-    conn.prepare_cached("UPDATE summary SET head = ?2, head_crc = ?3, work = ?4 WHERE sid = ?1")?.execute(params![sid, text, crc, head.has_work()])?;
+    conn.prepare_cached("UPDATE summary SET head = ?2, head_crc = ?3, work = ?4 WHERE sid = ?1")?.execute(params![sid, text, crc, head.wants_holder()])?;
     Ok(())
 }
 

@@ -181,7 +181,7 @@ pub(super) fn rebuild(conn: &Connection) -> Result<Tally, StoreError> {
     let mut good = Vec::new();
     each(conn, |id, known| {
         if let Some((found, summary)) = known {
-            if summary.head.has_work() {
+            if summary.head.wants_holder() {
                 tally.work.add(sid_hash(found.sid));
             }
             good.push((id, found, summary));

@@ -29,7 +29,7 @@ use crate::{
     limits::MAX_INTEGER,
     listing::{Verdict, verdict},
     message::{BodyHash, InboxRecord, Message, MessageKind},
-    store::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Op, Open, Refused, StoreError, check_lived},
+    store::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Op, Open, Refused, StoreError, check_begun, check_ended, check_lived},
     turns::{Claimed, join_notes, open_turn},
 };
 
@@ -129,7 +129,7 @@ impl<'a> Batch<'a> {
         for id in &self.moved {
             let Some(known) = self.memory.sessions.get_mut(id) else { continue };
             summary::put_head(self.conn, id, known.found.sid, &known.head)?;
-            let work = known.head.has_work();
+            let work = known.head.wants_holder();
             match (known.tallied, work) {
                 (false, true) => self.memory.tally.work.add(sid_hash(known.found.sid)),
                 (true, false) => self.memory.tally.work.remove(sid_hash(known.found.sid)),
@@ -191,7 +191,7 @@ impl<'a> Batch<'a> {
         }
         let summary = Summary { head, verdict };
         summary::put(self.conn, id, &found, &summary)?;
-        let work = summary.head.has_work();
+        let work = summary.head.wants_holder();
         if work {
             self.memory.tally.work.add(sid_hash(found.sid));
         }
@@ -323,6 +323,7 @@ impl<'a> Batch<'a> {
             return Err(Refused::Fenced { stored: known.head.epoch }.into());
         }
         let (mut head, encoded) = follow(known, &op.session, &op.events)?;
+        check_begun(&head, op.epoch)?;
         let claim = match op.claim {
             Some(time) => take_next(self.conn, &op.session, known, &head, ClaimKind::Turn, time)?,
             None => None,
@@ -387,6 +388,7 @@ impl<'a> Batch<'a> {
         }
         let sid = known.found.sid;
         let (head, encoded) = follow(known, &op.fence.session, &op.events)?;
+        check_ended(&head)?;
         self.insert_events(sid, &op.events, &encoded)?;
         self.conn.prepare_cached("DELETE FROM lease WHERE sid = ?1")?.execute([sid])?;
         self.moved(&op.fence.session, head)?;
@@ -429,7 +431,7 @@ fn known<'m>(conn: &Connection, sessions: &'m mut HashMap<SessionId, Known>, id:
                 summary::put(conn, id, &found, &summary)?;
                 summary
             };
-            let tallied = summary.head.has_work();
+            let tallied = summary.head.wants_holder();
             Ok(place.insert(Known { found, head: summary.head, tallied, dirty: false }))
         }
     }

@@ -1,0 +1,175 @@
+//! How a record stands on a line of text: its body with the checksum as the last key. Used for export, for fixtures, and for stores of JSON Lines.
+//!
+//! What kind of record a line is shows in its first key: `version` for the header, `seq` for an event, `order` for an inbox record.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::{
+    codec::{DecodeError, EncodeError, decode_event, decode_header, decode_message, encode_event, encode_header, encode_message, message_crc},
+    event::Event,
+    header::Header,
+    id::{Order, Seq, SessionId},
+    message::InboxRecord,
+};
+
+/// One record of a session, header included.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line {
+    /// The header.
+    Header(Header),
+    /// An event.
+    Event(Event),
+    /// A message.
+    Message(InboxRecord),
+}
+
+/// Why a line holds no record.
+#[derive(Debug, Error, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LineError {
+    /// It does not end with a checksum.
+    #[error("the line does not end with a checksum")]
+    NoChecksum,
+    /// It does not begin as a record does.
+    #[error("the line begins as no record does")]
+    Unknown,
+    /// It is not the record that it should be.
+    #[error(transparent)]
+    Record(#[from] DecodeError),
+}
+
+const TAIL: usize = r#","crc":"00000000"}"#.len();
+
+/// Writes a record of session `id` as a line, without its line feed.
+///
+/// # Errors
+/// [`EncodeError`] as the record's encoding.
+pub fn write_line(id: &SessionId, line: &Line) -> Result<Vec<u8>, EncodeError> {
+    let (mut bytes, crc) = match line {
+        Line::Header(header) => {
+            let encoded = encode_header(header)?;
+            (encoded.body, encoded.crc)
+        }
+        Line::Event(event) => {
+            let encoded = encode_event(id, event)?;
+            (encoded.body, encoded.crc)
+        }
+        Line::Message(record) => {
+            let body = encode_message(&record.message)?;
+            let crc = message_crc(id, record.order, record.held, &body);
+            let mut bytes = format!("{{\"order\":{},{}", record.order, if record.held { "\"held\":true," } else { "" }).into_bytes();
+            bytes.extend_from_slice(body.get(1..).unwrap_or_default());
+            (bytes, crc)
+        }
+    };
+    // The body is an object; its closing brace moves behind the checksum.
+    bytes.pop();
+    bytes.extend_from_slice(format!(",\"crc\":\"{crc:08x}\"}}").as_bytes());
+    Ok(bytes)
+}
+
+/// Reads a line of session `id`, given without its line feed. `next_seq` is the seq that an event must have.
+///
+/// # Errors
+/// [`LineError`] naming what is wrong.
+pub fn read_line(id: &SessionId, next_seq: Seq, line: &[u8]) -> Result<Line, LineError> {
+    let (body, crc) = split(line).ok_or(LineError::NoChecksum)?;
+    if body.starts_with(b"{\"version\":") {
+        return Ok(Line::Header(decode_header(id, &body, crc)?));
+    }
+    if body.starts_with(b"{\"seq\":") {
+        return Ok(Line::Event(decode_event(id, next_seq, &body, crc)?));
+    }
+    let (order, held, body) = split_place(&body).ok_or(LineError::Unknown)?;
+    let message = decode_message(id, order, held, &body, crc)?;
+    Ok(Line::Message(InboxRecord { order, held, message: Arc::new(message) }))
+}
+
+/// Takes the checksum off.
+fn split(line: &[u8]) -> Option<(Vec<u8>, u32)> {
+    let (front, tail) = line.split_at_checked(line.len().checked_sub(TAIL)?)?;
+    let hex = tail.strip_prefix(b",\"crc\":\"")?.strip_suffix(b"\"}")?;
+    if !hex.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    let crc = u32::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()?;
+    let mut body = front.to_vec();
+    body.push(b'}');
+    Some((body, crc))
+}
+
+/// Takes the place of an inbox record off its body.
+fn split_place(body: &[u8]) -> Option<(Order, bool, Vec<u8>)> {
+    let rest = body.strip_prefix(b"{\"order\":")?;
+    let end = rest.iter().position(|&byte| byte == b',')?;
+    let (digits, rest) = rest.split_at(end);
+    let digits = std::str::from_utf8(digits).ok()?;
+    let order: Order = digits.parse().ok().filter(|order: &Order| order.to_string() == digits)?;
+    let rest = rest.get(1..)?;
+    let (held, rest) = match rest.strip_prefix(b"\"held\":true,") {
+        Some(rest) => (true, rest),
+        None => (false, rest),
+    };
+    let mut message = Vec::with_capacity(rest.len() + 1);
+    message.push(b'{');
+    message.extend_from_slice(rest);
+    Some((order, held, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        event::Body,
+        header::NewSession,
+        message::{Message, Source},
+    };
+
+    fn lines(id: &SessionId) -> Vec<Line> {
+        let message = Arc::new(Message::turn("m0", "grüße \u{1f600} \"quoted\"\n", Source::User, 7).unwrap());
+        vec![
+            Line::Header(NewSession::root(id.clone()).at(5)),
+            Line::Event(Body::EndSeed {}.at(0, 6)),
+            Line::Message(InboxRecord { order: 0, held: false, message: message.clone() }),
+            Line::Message(InboxRecord { order: 12, held: true, message }),
+        ]
+    }
+
+    #[test]
+    fn a_record_survives_its_line() {
+        let id = SessionId::new("s/1").unwrap();
+        for line in lines(&id) {
+            let written = write_line(&id, &line).unwrap();
+            assert_eq!(read_line(&id, 0, &written), Ok(line));
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_and_no_cut_goes_unnoticed() {
+        let id = SessionId::new("s").unwrap();
+        for line in lines(&id) {
+            let written = write_line(&id, &line).unwrap();
+            for at in 0..written.len() {
+                assert!(read_line(&id, 0, &written[..at]).is_err(), "cut at {at}");
+                for bit in 0..8 {
+                    let mut flipped = written.clone();
+                    flipped[at] ^= 1 << bit;
+                    assert!(read_line(&id, 0, &flipped).is_err(), "bit {bit} of byte {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_in_another_place_is_noticed() {
+        let (here, there) = (SessionId::new("here").unwrap(), SessionId::new("there").unwrap());
+        for line in lines(&here) {
+            let written = write_line(&here, &line).unwrap();
+            assert!(matches!(read_line(&there, 0, &written), Err(LineError::Record(_))));
+        }
+        let event = write_line(&here, &Line::Event(Body::EndSeed {}.at(3, 0))).unwrap();
+        assert!(matches!(read_line(&here, 2, &event), Err(LineError::Record(DecodeError::Misplaced(_)))));
+    }
+}

@@ -1,0 +1,257 @@
+//! SIGKILL at any moment: the same table, every accepted message served exactly once, no command run twice without a turn that says so.
+//!
+//! Everything is judged from outside: the table by comparison, the store in plain SQL, and what the commands did by a side file that they write themselves.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use crate::audit;
+
+/// A folder with the files to be reviewed, the program, and the store.
+struct Desk {
+    folder: TempDir,
+}
+
+/// The review of `examples/review.toml` with commands that write down each of their runs.
+const PROGRAM: &str = r#"
+[run]
+root = "editor"
+label = "a review under fire"
+prompt = "Review {dir}."
+max_live = 8
+
+[vars]
+dir = { path = "files" }
+side = { path = "side" }
+
+[agents.editor]
+behavior = "script"
+turns = [[
+  { for_each = { dir = "{dir}", files = "*", steps = [
+    { delegate = { agent = "measure", description = "{file}", prompt = "count", params = { file = "{file}" } } },
+  ] } },
+  { await = "children" },
+  { for_each = { children = "all", steps = [ { send = { to = "{child}", message = "longest" } } ] } },
+  { await = "children" },
+  { say = "{reports}" },
+]]
+
+[agents.measure]
+behavior = "command"
+answer = "text"
+timeout = "30s"
+env = { SIDE = "{side}", DIR = "{dir}", FILE = "{params.file}" }
+command = ["sh", "-c", '''
+printf '%s %s %s\n' "$GREENROOM_SESSION" "$GREENROOM_TURN" "$GREENROOM_ATTEMPT" >>"$SIDE"
+case $GREENROOM_MESSAGE in
+count) wc -l <"$DIR/$FILE" ;;
+*) awk 'length > length(longest) { longest = $0 } END { print longest }' <"$DIR/$FILE" ;;
+esac
+''']
+"#;
+
+impl Desk {
+    fn new(files: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("files")).unwrap();
+        for n in 0..files {
+            let lines: String = (0..=n).map(|line| format!("line {line} of file {n} {}\n", "x".repeat(line))).collect();
+            std::fs::write(folder.path().join(format!("files/file-{n:02}.txt")), lines).unwrap();
+        }
+        std::fs::write(folder.path().join("review.toml"), PROGRAM).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
+        command.arg("--store").arg(format!("sqlite:{}", self.path("desk.db").display())).current_dir(self.folder.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn run(&self, root: Option<&str>) -> Command {
+        let mut command = self.command();
+        command.args(["run", "review.toml"]);
+        if let Some(root) = root {
+            command.args(["--root", root]);
+        }
+        command
+    }
+
+    /// Returns the root, if one was created.
+    fn root(&self) -> Option<String> {
+        if !self.path("desk.db").exists() {
+            return None;
+        }
+        let output = self.command().args(["list", "--json"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        list["entries"].as_array().unwrap().first().map(|entry| entry["id"].as_str().unwrap().to_owned())
+    }
+
+    /// Starts a run and kills it after a time; false if it had ended by then.
+    fn run_and_kill(&self, after: Duration) -> bool {
+        let mut child = self.run(self.root().as_deref()).spawn().unwrap();
+        let killed = !ends_within(&mut child, after);
+        if killed {
+            child.kill().unwrap();
+        }
+        child.wait().unwrap();
+        killed
+    }
+
+    fn finish(&self) -> Output {
+        let output = self.run(self.root().as_deref()).output().unwrap();
+        assert!(output.status.success(), "{}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    /// Checks the whole store and the side file.
+    fn audit(&self, children: usize) {
+        let sessions = audit::read(&self.path("desk.db"));
+        assert_eq!(sessions.iter().filter(|session| session.parent.is_none()).count(), 1);
+        assert_eq!(sessions.iter().filter(|session| session.parent.is_some()).count(), children, "a child was started twice, or not at all");
+        for session in &sessions {
+            session.check_finished();
+            if session.parent.is_some() {
+                assert_eq!(session.ends(), [Some("completed".into()), Some("completed".into())], "{}", session.id);
+            }
+        }
+        audit::check_invocations(&sessions, &audit::invocations(&self.path("side")));
+    }
+}
+
+/// Waits for a process, at most so long. The moment of a kill need not be exact, so a coarse look is enough.
+fn ends_within(child: &mut Child, time: Duration) -> bool {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        if child.try_wait().unwrap().is_some() {
+            return true;
+        }
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    false
+}
+
+fn table(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+const FILES: usize = 12;
+
+/// Runs an undisturbed review and returns its table and how long it took.
+fn undisturbed(files: usize) -> (String, Duration) {
+    let desk = Desk::new(files);
+    let began = Instant::now();
+    let output = desk.finish();
+    let took = began.elapsed();
+    desk.audit(files);
+    assert_eq!(audit::invocations(&desk.path("side")).len(), 2 * files);
+    (table(&output), took)
+}
+
+#[test]
+fn fifty_reviews_killed_once_each_end_in_the_same_table() {
+    const KILLS: u32 = 50;
+    let (expected, took) = undisturbed(FILES);
+    assert_eq!(expected.lines().count(), FILES, "{expected}");
+    let mut killed = 0;
+    for n in 0..KILLS {
+        let desk = Desk::new(FILES);
+        killed += u32::from(desk.run_and_kill(took * (2 * n + 1) / (2 * KILLS)));
+        let output = desk.finish();
+        assert_eq!(table(&output), expected, "killed at {n} of {KILLS}");
+        desk.audit(FILES);
+    }
+    assert!(killed >= KILLS / 2, "only {killed} of {KILLS} kills met a running review");
+}
+
+#[test]
+fn a_review_killed_twenty_times_ends_in_the_same_table() {
+    const KILLS: u32 = 20;
+    let (expected, took) = undisturbed(FILES);
+    let desk = Desk::new(FILES);
+    let mut killed = 0;
+    for n in 0..KILLS {
+        // Long enough to get somewhere: a message whose attempts all end without progress is a poison message.
+        killed += u32::from(desk.run_and_kill(took / 4 + took * (n % 5) / 20));
+    }
+    assert_eq!(table(&desk.finish()), expected, "killed {killed} times");
+    desk.audit(FILES);
+}
+
+/// A command that kills the runtime itself, named by a file that the test writes.
+const POISON: &str = r#"
+[run]
+root = "editor"
+prompt = "Go."
+
+[vars]
+dir = { path = "." }
+
+[agents.editor]
+behavior = "script"
+turns = [[
+  { delegate = { agent = "poison", description = "kills", prompt = "kill" } },
+  { delegate = { agent = "healthy", description = "lives", prompt = "live" } },
+  { await = "children" },
+  { say = "{reports}" },
+]]
+
+[agents.poison]
+behavior = "command"
+answer = "text"
+env = { DIR = "{dir}" }
+command = ["sh", "-c", 'printf "%s %s %s\n" "$GREENROOM_SESSION" "$GREENROOM_TURN" "$GREENROOM_ATTEMPT" >>"$DIR/side"; kill -9 "$(cat "$DIR/pid")"; exec sleep 60']
+
+[agents.healthy]
+behavior = "command"
+answer = "text"
+command = ["sh", "-c", "echo well"]
+"#;
+
+#[test]
+fn a_message_that_kills_the_runtime_stops_after_three_attempts() {
+    let desk = Desk::new(0);
+    std::fs::write(desk.path("review.toml"), POISON).unwrap();
+    let mut crashes = 0;
+    let output = loop {
+        let mut command = desk.run(desk.root().as_deref());
+        // The command must find whom to kill before it is run: the shell writes down its own id and becomes the runtime.
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg("echo $$ >pid; exec \"$@\"").arg("sh").arg(command.get_program()).args(command.get_args());
+        shell.current_dir(desk.folder.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        drop(std::mem::replace(&mut command, shell));
+        let output = command.output().unwrap();
+        if output.status.code().is_some() {
+            break output;
+        }
+        crashes += 1;
+        assert!(crashes <= 3, "the message was served more than three times");
+    };
+    assert_eq!(crashes, 3);
+    assert!(output.status.success(), "the run goes on without the poisoned child: {}", String::from_utf8_lossy(&output.stderr));
+    let said = table(&output);
+    assert!(said.contains("ATTEMPTS_EXHAUSTED") && said.contains("well"), "{said}");
+    let sessions = audit::read(&desk.path("desk.db"));
+    for session in &sessions {
+        session.check_finished();
+    }
+    audit::check_invocations(&sessions, &audit::invocations(&desk.path("side")));
+    assert_eq!(audit::invocations(&desk.path("side")).len(), 3);
+    assert!(!holds_side(&desk.path("side")), "no process is left behind");
+}
+
+/// Tells whether any process still runs in the folder of the side file.
+fn holds_side(side: &Path) -> bool {
+    let folder = side.parent().unwrap().canonicalize().unwrap();
+    std::fs::read_dir("/proc").unwrap().filter_map(|entry| std::fs::read_link(entry.ok()?.path().join("cwd")).ok()).any(|cwd| cwd == folder)
+}

@@ -9,7 +9,7 @@ use std::{
 use greenroom_session::{
     id::OwnerId,
     store::{
-        Op, Refused, Store,
+        Op, Reader, Refused, Store,
         sqlite::{SqliteStore, open_reader},
     },
 };
@@ -121,7 +121,6 @@ fn the_lease_of_a_killed_process_is_free_at_once() {
     assert_eq!(other.ask("open r"), "1");
     assert_eq!(open(&*f.store, "r", None), Err(Refused::Held(owner.clone())));
     let mut reader = open_reader(f.path()).unwrap();
-    use greenroom_session::store::Reader;
     assert!(reader.leases(None).unwrap()[0].alive);
     other.kill();
     assert!(!reader.leases(None).unwrap()[0].alive);

@@ -268,7 +268,7 @@ fn a_lease_keeps_others_out_until_its_opening_goes() {
     let (fence, _) = f.open("r", None);
     let other = SqliteStore::open(f.path()).unwrap();
     assert_eq!(open(&other, "r", None), Err(Refused::Held(f.store.owner().clone())));
-    assert_eq!(other.reader().unwrap().leases(None).unwrap()[0].alive, true);
+    assert!(other.reader().unwrap().leases(None).unwrap()[0].alive);
     assert_eq!(describe(&mut open_reader(f.path()).unwrap(), "r", false).unwrap().holder.as_ref(), Some(f.store.owner()));
     f.store.close().unwrap();
     assert!(!open_reader(f.path()).unwrap().leases(None).unwrap()[0].alive);

@@ -16,8 +16,7 @@ use crate::{
 };
 
 /// Everything about a child that rows can say, in one statement per child.
-const CHILD: &str = "
-SELECT s.sid, s.crc, m.head, m.head_crc, m.verdict, m.verdict_crc,
+const CHILD: &str = "SELECT s.sid, s.crc, m.head, m.head_crc, m.verdict, m.verdict_crc,
        (SELECT max(seq) FROM event WHERE sid = s.sid),
        (SELECT max(ord) FROM inbox WHERE sid = s.sid AND state = 0),
        (SELECT max(ord) FROM inbox WHERE sid = s.sid AND state = 1),

@@ -204,7 +204,7 @@ impl Reader for SqliteReader {
 
     fn leases(&mut self, root: Option<&SessionId>) -> Result<Vec<Lease>, StoreError> {
         let snapshot = self.conn.unchecked_transaction()?;
-        let mut query = snapshot.prepare_cached("SELECT s.id, l.owner FROM lease l JOIN session s ON s.sid = l.sid ORDER BY s.id")?;
+        let mut query = snapshot.prepare_cached("SELECT s.id, l.owner FROM lease l JOIN session s ON s.sid = l.sid ORDER BY +s.id")?;
         let rows: Vec<(String, String)> = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
         let mut alive = HashMap::new();
         let mut known = HashMap::new();

@@ -141,6 +141,8 @@ pub(super) fn connect(path: &Path, access: Access) -> rusqlite::Result<Connectio
     };
     conn.busy_timeout(Duration::from_secs(5))?;
     conn.set_prepared_statement_cache_capacity(64);
+    // Otherwise a statement is compiled again for every value bound to it, in case the value would change its plan.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.pragma_update(None, "trusted_schema", false)?;
     conn.pragma_update(None, "cell_size_check", true)?;
     conn.pragma_update(None, "mmap_size", 0)?;

@@ -99,3 +99,15 @@ fn the_readers_of_a_store_that_was_opened_again_go_on() {
     store.commit(&[accept(&id, "m0")]).unwrap();
     assert_eq!(reader.load(&id).unwrap().fold.head().pending_turns, 1);
 }
+
+#[test]
+fn a_written_row_is_a_good_one() {
+    use super::{log, summary};
+    let (_folder, store, id) = store();
+    store.commit(&[accept(&id, "m0")]).unwrap();
+    let conn = super::schema::connect(&store.path, super::schema::Access::Read).unwrap();
+    let found = log::require(&conn, &id).unwrap();
+    let kept = summary::read(&conn, &id, &found).unwrap().unwrap();
+    let derived = summary::derive(&conn, &id, &found).unwrap();
+    assert_eq!((kept.head, kept.verdict), (derived.head, derived.verdict));
+}

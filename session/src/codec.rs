@@ -107,11 +107,17 @@ pub fn decode_header(id: &SessionId, body: &[u8], crc: u32) -> Result<Header, De
     if header_crc(body) != crc {
         return Err(DecodeError::Checksum);
     }
-    let probe: Probe = serde_json::from_slice(body).map_err(malformed)?;
-    if probe.version != HEADER_VERSION {
-        return Err(DecodeError::Version(probe.version));
+    let header: Header = match serde_json::from_slice(body) {
+        Ok(header) => header,
+        // What does not fit may be of a version with another shape.
+        Err(error) => match serde_json::from_slice::<Probe>(body) {
+            Ok(probe) if probe.version != HEADER_VERSION => return Err(DecodeError::Version(probe.version)),
+            _ => return Err(malformed(error)),
+        },
+    };
+    if header.version != HEADER_VERSION {
+        return Err(DecodeError::Version(header.version));
     }
-    let header: Header = serde_json::from_slice(body).map_err(malformed)?;
     if header.id != *id {
         return Err(DecodeError::Misplaced(format!("the header is of session {:?}", header.id)));
     }

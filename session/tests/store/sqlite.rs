@@ -363,3 +363,25 @@ fn a_link_to_a_store_is_the_same_store() {
     let other = SqliteStore::open(&link).unwrap();
     assert_eq!(open(&other, "r", None), Err(Refused::Held(f.store.owner().clone())));
 }
+
+#[test]
+fn a_held_message_and_what_stands_behind_it_wait() {
+    use greenroom_session::{codec::message_crc, store::ClaimKind};
+    let f = Fixture::sqlite();
+    f.root("r");
+    for message in [note("n0", false), turn("m0"), note("n1", false), turn("m1")] {
+        f.accept("r", message).unwrap();
+    }
+    // As an import leaves it.
+    let raw = Connection::open(f.path()).unwrap();
+    let body: String = raw.query_row("SELECT body FROM inbox WHERE ord = 1", [], |row| row.get(0)).unwrap();
+    let crc = message_crc(&sid("r"), 1, true, body.as_bytes());
+    raw.execute("UPDATE inbox SET held = 1, crc = ?1 WHERE ord = 1", [crc]).unwrap();
+    raw.execute_batch("DELETE FROM summary; DELETE FROM tally").unwrap();
+    assert_eq!(f.reader().runnable(None, 9).unwrap(), []);
+    let (fence, claimed) = f.open("r", Some(1));
+    assert_eq!(crate::support::heard(&claimed.unwrap()), ["n0"]);
+    assert_eq!(f.claim(&fence, ClaimKind::Notes), None);
+    let head = f.load("r").fold.head().clone();
+    assert_eq!((head.held, head.pending_turns, head.pending_wakes), (1, 2, 1));
+}

@@ -15,56 +15,65 @@ use crate::{
     store::{LoadError, StoreError, Traced},
 };
 
-/// Everything about a child that rows can say, in one statement per child.
-const CHILD: &str = "SELECT s.sid, s.crc, m.head, m.head_crc, m.verdict, m.verdict_crc,
+/// Everything about a page of children that rows can say, in one statement.
+const PAGE: &str = "SELECT j.key, s.sid, s.crc, m.head, m.head_crc, m.verdict, m.verdict_crc,
        (SELECT max(seq) FROM event WHERE sid = s.sid),
        (SELECT max(ord) FROM inbox WHERE sid = s.sid AND state = 0),
        (SELECT max(ord) FROM inbox WHERE sid = s.sid AND state = 1),
        l.owner,
        EXISTS (SELECT 1 FROM session WHERE parent_id = s.id)
-FROM session s LEFT JOIN summary m ON m.sid = s.sid LEFT JOIN lease l ON l.sid = s.sid
-WHERE s.id = ?1";
+FROM json_each(?1) j CROSS JOIN session s ON s.id = j.value LEFT JOIN summary m ON m.sid = s.sid LEFT JOIN lease l ON l.sid = s.sid";
 
 /// Describes children in the order given; trouble with one is a value.
 pub(super) fn describe(conn: &Connection, liveness: &Liveness, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
+    let ids: Vec<&str> = children.iter().map(|child| child.id.as_str()).collect();
+    let ids = serde_json::to_string(&ids).map_err(|error| StoreError::Io(Box::new(error)))?;
+    let mut described: Vec<Result<Description, LoadError>> = children.iter().map(|child| Err(LoadError::NotFound(child.id.clone()))).collect();
     let mut alive = HashMap::new();
-    let mut described = Vec::with_capacity(children.len());
-    for child in children {
-        match one(conn, liveness, child, verify, &mut alive) {
+    let mut query = conn.prepare_cached(PAGE)?;
+    let mut rows = query.query([ids])?;
+    while let Some(row) = rows.next()? {
+        let place = usize::try_from(row.get::<_, i64>(0)?).unwrap_or(usize::MAX);
+        let (Some(child), Some(slot)) = (children.get(place), described.get_mut(place)) else { continue };
+        *slot = match one(conn, liveness, child, verify, row, &mut alive) {
             Err(LoadError::Store(error)) => return Err(error),
-            other => described.push(other),
-        }
+            other => other,
+        };
     }
     Ok(described)
 }
 
-fn one(conn: &Connection, liveness: &Liveness, child: &Traced, verify: bool, alive: &mut HashMap<String, bool>) -> Result<Description, LoadError> {
+fn one(
+    conn: &Connection,
+    liveness: &Liveness,
+    child: &Traced,
+    verify: bool,
+    row: &Row<'_>,
+    alive: &mut HashMap<String, bool>,
+) -> Result<Description, LoadError> {
     let header = match &child.header {
         Ok(header) => header.clone(),
         Err(source) => return Err(LoadError::Corrupt { session: child.id.clone(), place: "header".into(), source: source.clone() }),
     };
-    let mut query = conn.prepare_cached(CHILD)?;
-    let mut rows = query.query([child.id.as_str()])?;
-    let Some(row) = rows.next()? else { return Err(LoadError::NotFound(child.id.clone())) };
-    let found = Found { sid: row.get(0)?, header, crc: log::crc_of(row, 1)?.unwrap_or_default() };
+    let found = Found { sid: row.get(1)?, header, crc: log::crc_of(row, 2)?.unwrap_or_default() };
     let kept = if verify { None } else { from_row(child, &found, row)? };
     let Summary { head, verdict } = match kept {
         Some(summary) => summary,
         None => summary::derive(conn, &child.id, &found)?,
     };
-    let holder: Option<String> = row.get(9)?;
+    let holder: Option<String> = row.get(10)?;
     let holder = match holder {
         Some(owner) if liveness.alive_cached(conn, &owner, alive)? => owner.parse().ok(),
         _ => None,
     };
-    let has_children = row.get(10)? && family::has_subagent(conn, &child.id)?;
+    let has_children = row.get(11)? && family::has_subagent(conn, &child.id)?;
     Ok(Description { verdict, head, has_children, holder })
 }
 
 fn from_row(child: &Traced, found: &Found, row: &Row<'_>) -> Result<Option<Summary>, LoadError> {
-    let Some(head) = whole_head(&child.id, row, 2)? else { return Ok(None) };
-    let Some(verdict) = whole_verdict(&child.id, found.crc, row, 4)? else { return Ok(None) };
+    let Some(head) = whole_head(&child.id, row, 3)? else { return Ok(None) };
+    let Some(verdict) = whole_verdict(&child.id, found.crc, row, 5)? else { return Ok(None) };
     let next = |last: Option<i64>| last.map_or(0, |last| log::unsigned(last).saturating_add(1));
-    let fresh = head.next_seq == next(row.get(6)?) && head.next_order == next(row.get::<_, Option<i64>>(7)?.max(row.get(8)?));
+    let fresh = head.next_seq == next(row.get(7)?) && head.next_order == next(row.get::<_, Option<i64>>(8)?.max(row.get(9)?));
     Ok(fresh.then_some(Summary { head, verdict }))
 }

@@ -10,7 +10,7 @@ use greenroom_session::{
     header::{Header, NewSession},
     id::{EffectKey, EffectKind, MessageId, Seq, SessionId},
     listing::Verdict,
-    message::{Message, Source, text_of},
+    message::{Block, Message, MessageKind, Source, text_of},
     store::{Create, Done, LoadError, Op, Refused},
 };
 use serde_json::{Map, Value};
@@ -286,7 +286,7 @@ impl Agent {
         };
         let id = id.or_else(|| key.map(EffectKey::message_id)).unwrap_or_else(|| services.message_id());
         let source = Source::Coordinator { session: self.view.id().clone() };
-        let message = Message::turn(&id, text, source, services.now())?;
+        let message = Message::with(id.clone(), MessageKind::Turn, vec![Block::text(text)], source, services.now(), true)?;
         self.deliver(child, self.view.id(), message, key.map(|key| (key, EffectKind::Send))).await?;
         Ok(id)
     }

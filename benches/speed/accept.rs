@@ -228,19 +228,19 @@ pub(crate) fn memory(scale: f64) -> Outcome<Vec<Row>> {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a scaled count")]
     let each = (15_000.0 * scale) as usize;
     let workers = two_workers()?;
-    let (runtime, root, children) = workers.block_on(held_children(Arc::new(MemoryStore::new()), 1))?;
     let mut pairs = Vec::new();
     for round in 0..=2 * ROUNDS {
+        let (runtime, root, children) = workers.block_on(held_children(Arc::new(MemoryStore::new()), 1))?;
         let ours = workers.block_on(followups(&root, &children, SENDERS, each))?;
         let floor = workers.block_on(floor::calls(SENDERS, each))?;
         if round > 0 {
             pairs.push((ours, floor));
         }
+        workers.block_on(async {
+            drop(root);
+            runtime.shutdown().await;
+        });
     }
-    workers.block_on(async {
-        drop(root);
-        runtime.shutdown().await;
-    });
     let all = SENDERS * each;
     let wall = median(pairs.iter().map(|(ours, floor)| floor.wall_ns(all) / ours.wall_ns(all)));
     Ok(vec![Row {

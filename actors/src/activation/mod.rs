@@ -22,19 +22,22 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use greenroom_session::{
     event::{Body, EpochEnd, Event, TurnEnd as TurnReason},
+    header::Header,
+    id::Epoch,
     store::ClaimKind,
     turns::Claimed,
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::{
-    sync::{OwnedSemaphorePermit, TryAcquireError, oneshot},
+    sync::{Notify, OwnedSemaphorePermit, TryAcquireError, oneshot},
     task::AbortHandle,
 };
 
 use crate::{
     behavior::{Behavior, TurnEnd, TurnError},
     error::WriteError,
-    live::LiveView,
+    live::{Gate, LiveView},
+    log::SessionLog,
     occurrence::Occurrence,
     race::race_point,
     registry::{Incarnation, RegistryMessage},
@@ -99,7 +102,11 @@ pub(crate) struct Activation;
 
 pub(crate) struct ActivationArgs {
     pub(crate) services: Arc<Services>,
-    pub(crate) view: oneshot::Receiver<Arc<LiveView>>,
+    pub(crate) header: Arc<Header>,
+    pub(crate) epoch: Epoch,
+    pub(crate) log: Arc<SessionLog>,
+    /// Gets what is to be published.
+    pub(crate) give: oneshot::Sender<Arc<LiveView>>,
     pub(crate) behavior: Box<dyn Behavior>,
     pub(crate) opened: Option<Claimed>,
     pub(crate) slot: Option<OwnedSemaphorePermit>,
@@ -178,8 +185,8 @@ impl Actor for Activation {
     type State = ActivationState;
     type Arguments = ActivationArgs;
 
-    async fn pre_start(&self, _myself: ActorRef<ActivationMessage>, args: ActivationArgs) -> Result<ActivationState, ActorProcessingErr> {
-        let view = args.view.await?;
+    async fn pre_start(&self, myself: ActorRef<ActivationMessage>, args: ActivationArgs) -> Result<ActivationState, ActorProcessingErr> {
+        let view = Arc::new(LiveView { header: args.header, epoch: args.epoch, log: args.log, gate: Gate::new(false), actor: myself, news: Notify::new() });
         let guard = EndGuard {
             registry: args.registry,
             services: Arc::downgrade(&args.services),
@@ -187,6 +194,7 @@ impl Actor for Activation {
             incarnation: args.incarnation,
             reason: EpochEnd::Failed,
         };
+        args.give.send(view.clone()).map_err(|_| "nobody waits for this start")?;
         Ok(ActivationState {
             services: args.services,
             view,
@@ -201,28 +209,8 @@ impl Actor for Activation {
 
     async fn handle(&self, myself: ActorRef<ActivationMessage>, message: ActivationMessage, state: &mut ActivationState) -> Result<(), ActorProcessingErr> {
         race_point!("activation-message");
-        let outcome = match message {
-            ActivationMessage::Go => state.go(&myself).await,
-            ActivationMessage::Wake => {
-                state.view.gate.answer();
-                // Whoever knocked may have come after the last look.
-                if matches!(state.next, Claim::Nothing) {
-                    state.next = Claim::NotAsked;
-                }
-                state.proceed(&myself).await
-            }
-            ActivationMessage::Slot(permit) => {
-                state.slot = Slot::Held(permit);
-                state.proceed(&myself).await
-            }
-            ActivationMessage::TurnDone(done) => state.turn_done(&myself, *done).await,
-            ActivationMessage::Interrupt { turn, cause } => {
-                state.interrupt(&myself, turn, TurnReason::Aborted { cause });
-                Ok(Next::Stay)
-            }
-            ActivationMessage::Overdue { turn } => state.overdue(&myself, turn).await,
-            ActivationMessage::Shutdown { reason } => state.begin_shutdown(&myself, reason).await,
-        };
+        // Boxed, so that an idle Activation does not keep the room that acting takes.
+        let outcome = Box::pin(state.act(&myself, message)).await;
         match outcome {
             Ok(Next::Stay) => Ok(()),
             Ok(Next::Leave(reason)) => {
@@ -252,6 +240,32 @@ enum Next {
 type Outcome = Result<Next, WriteError>;
 
 impl ActivationState {
+    async fn act(&mut self, myself: &ActorRef<ActivationMessage>, message: ActivationMessage) -> Outcome {
+        match message {
+            ActivationMessage::Go => self.go(myself).await,
+            // The turn under way looks into the inbox when it ends. Until then the knock stays up, so that nobody knocks again.
+            ActivationMessage::Wake if self.running.is_some() => Ok(Next::Stay),
+            ActivationMessage::Wake => {
+                // Whoever knocked may have come after the last look.
+                if matches!(self.next, Claim::Nothing) {
+                    self.next = Claim::NotAsked;
+                }
+                self.proceed(myself).await
+            }
+            ActivationMessage::Slot(permit) => {
+                self.slot = Slot::Held(permit);
+                self.proceed(myself).await
+            }
+            ActivationMessage::TurnDone(done) => self.turn_done(myself, *done).await,
+            ActivationMessage::Interrupt { turn, cause } => {
+                self.interrupt(myself, turn, TurnReason::Aborted { cause });
+                Ok(Next::Stay)
+            }
+            ActivationMessage::Overdue { turn } => self.overdue(myself, turn).await,
+            ActivationMessage::Shutdown { reason } => self.begin_shutdown(myself, reason).await,
+        }
+    }
+
     async fn go(&mut self, myself: &ActorRef<ActivationMessage>) -> Outcome {
         let view = &self.view;
         self.services.tell(|| Occurrence::Activated { session: view.id().clone(), epoch: view.epoch });
@@ -310,6 +324,7 @@ impl ActivationState {
     }
 
     async fn claim(&mut self) -> Result<Claim, WriteError> {
+        self.view.gate.answer();
         race_point!("before-claim");
         let claimed = self.view.log.claim(ClaimKind::Turn).await?;
         race_point!("after-claim");
@@ -402,6 +417,7 @@ impl ActivationState {
             Claim::NotAsked
         } else {
             self.slot = running.core.take_slot().map_or(Slot::None, Slot::Held);
+            self.view.gate.answer();
             Claim::from(log.append_and_claim(bodies, ClaimKind::Turn).await?)
         };
         race_point!("after-turn-end");

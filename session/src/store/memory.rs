@@ -54,9 +54,17 @@ struct Entry {
     events: Vec<Event>,
     head: Head,
     inbox: BTreeMap<Order, InboxRecord>,
-    tombstones: HashMap<MessageId, (Order, BodyHash)>,
+    tombstones: HashMap<MessageId, Tombstone>,
     verdict: Verdict,
     owner: Option<OwnerId>,
+}
+
+/// What is remembered of a message for ever.
+#[derive(Debug)]
+struct Tombstone {
+    order: Order,
+    /// Absent while the message waits and can be looked at itself.
+    hash: Option<BodyHash>,
 }
 
 impl Default for MemoryStore {
@@ -167,23 +175,31 @@ impl Entry {
             && *events == op.events.len()
             && self.events.iter().zip(&*op.events).all(|(a, b)| a.body == b.body)
             && *message == op.message.as_ref().map(|message| message.id.clone())
-            && op.message.as_ref().is_none_or(|message| self.tombstones.get(&message.id).is_some_and(|(_, hash)| *hash == message.hash()));
+            && op.message.as_ref().is_none_or(|message| self.is_same(message));
         if same { Ok(Done::Created { header: self.header.clone(), existing: true }) } else { Err(Refused::Exists(self.header.id.clone())) }
+    }
+
+    /// Tells whether this very message was accepted before.
+    fn is_same(&self, message: &Message) -> bool {
+        self.tombstones.get(&message.id).is_some_and(|earlier| match earlier.hash {
+            Some(hash) => hash == message.hash(),
+            None => self.inbox.get(&earlier.order).is_some_and(|waiting| waiting.message.hash() == message.hash()),
+        })
     }
 
     fn enter(&mut self, message: &Arc<Message>) -> Order {
         let order = self.head.next_order;
         self.head.accept(message, false);
-        self.tombstones.insert(message.id.clone(), (order, message.hash()));
+        self.tombstones.insert(message.id.clone(), Tombstone { order, hash: None });
         self.inbox.insert(order, InboxRecord { order, held: false, message: message.clone() });
         order
     }
 
     fn accept(&mut self, op: &Accept) -> Result<Done, Refused> {
         let message = &op.message;
-        if let Some((order, hash)) = self.tombstones.get(&message.id) {
-            return if *hash == message.hash() {
-                Ok(Done::Accepted { order: *order, duplicate: true })
+        if let Some(earlier) = self.tombstones.get(&message.id) {
+            return if self.is_same(message) {
+                Ok(Done::Accepted { order: earlier.order, duplicate: true })
             } else {
                 Err(Refused::MessageIdConflict(message.id.clone()))
             };
@@ -223,6 +239,9 @@ impl Entry {
     fn leave(&mut self, orders: &[Order]) {
         for order in orders {
             if let Some(record) = self.inbox.remove(order) {
+                if let Some(tombstone) = self.tombstones.get_mut(&record.message.id) {
+                    tombstone.hash = Some(record.message.hash());
+                }
                 self.head.take(&record.message, record.held);
             }
         }
@@ -372,7 +391,7 @@ impl Reader for MemoryReader {
         Ok(entry
             .tombstones
             .get(message)
-            .map(|(order, _)| if entry.inbox.contains_key(order) { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
+            .map(|Tombstone { order, hash }| if hash.is_none() { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
     }
 
     fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {

@@ -46,9 +46,13 @@
 //! - `cli`: the `greenroom` program.
 
 #[cfg(feature = "program")]
+pub mod agent;
+#[cfg(feature = "program")]
 pub mod command;
 #[cfg(feature = "program")]
 pub mod program;
+#[cfg(feature = "program")]
+pub mod run;
 pub mod runtime;
 pub mod store_url;
 

@@ -1,3 +1,9 @@
-//! The `greenroom` program.
+//! The `greenroom` program: durable agents from the command line.
 
-fn main() {}
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main::main()
+}

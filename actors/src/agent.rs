@@ -9,9 +9,9 @@ use greenroom_session::{
     head::Head,
     header::{Header, NewSession},
     id::{EffectKey, EffectKind, MessageId, Seq, SessionId},
-    listing::Verdict,
+    listing::{Description, Verdict},
     message::{Block, Message, MessageKind, Source, text_of},
-    store::{Create, Done, LoadError, Op, Refused},
+    store::{Create, Done, LoadError, Op, Reader, Refused, StoreError, Traced},
 };
 use serde_json::{Map, Value};
 use tokio::sync::oneshot;
@@ -456,6 +456,26 @@ async fn addressee(services: &Services, id: &SessionId) -> Result<Arc<Header>, D
     }
 }
 
+/// Reads what a child's behaviour was given.
+pub(crate) fn params_of(reader: &mut dyn Reader, child: SessionId) -> Result<Option<Value>, StoreError> {
+    let header = match reader.header(&child) {
+        Ok(Some(header)) => header,
+        Err(LoadError::Store(error)) => return Err(error),
+        Ok(None) | Err(_) => return Ok(None),
+    };
+    let traced = Traced { id: child, created_at: header.created_at, header: Ok(header) };
+    let described = reader.describe(std::slice::from_ref(&traced), false)?.pop();
+    let Some(Ok(Description { verdict: Verdict::Child { descriptor, .. }, .. })) = described else { return Ok(None) };
+    match reader.events(&traced.id, descriptor, 1) {
+        Ok(events) => Ok(events.first().and_then(|event| match &event.body {
+            Body::Descriptor(data) => data.get("params").cloned(),
+            _ => None,
+        })),
+        Err(LoadError::Store(error)) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
 /// Waits until no live session is owned by `parent`.
 pub(crate) async fn when_childless(services: &Services, parent: &SessionId) {
     let (reply, done) = oneshot::channel();
@@ -531,6 +551,10 @@ pub(crate) async fn answer_of(services: &Arc<Services>, child: &SessionId) -> Re
         let log = services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| TurnError::new(error.code(), error.to_string()))?;
         let head = log.fold.head();
         if head.has_work() {
+            if services.is_draining() {
+                // The child was cut off; whoever waits for it is about to be, too.
+                std::future::pending::<()>().await;
+            }
             if !patience.tries(child, head) {
                 return Err(TurnError::new("NOT_RESUMABLE", format!("child {child} has work and cannot run")));
             }

@@ -14,7 +14,7 @@ use greenroom_session::{
     head::{Outcome, TurnState},
     id::SessionId,
     listing::{Cursor, Description, Reason, Verdict},
-    store::Traced,
+    store::{LoadError, Reader, Traced},
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     error::{ListError, QueryError},
     live::LiveTable,
-    query::{Page, QueryMessage},
+    query::{self, Descriptions, Page, QueryMessage},
 };
 
 /// One line of a listing.
@@ -184,26 +184,18 @@ impl Actor for Catalog {
 
 impl CatalogState {
     async fn list(&self, parent: Option<SessionId>, page: Page, verify: bool, cancel: CancellationToken) -> Result<Listing, ListError> {
-        let limit = page.limit;
-        // One more than asked for tells whether there is a next page.
-        let page = Page { limit: limit.map(|limit| limit.saturating_add(1)), ..page };
-        let mut children = match &parent {
+        let asked = one_more(&page);
+        let children = match &parent {
             Some(parent) => {
                 let session = parent.clone();
-                let page = page.clone();
-                self.ask(&cancel, |cancel, reply| QueryMessage::Trace { session, page, cancel, reply }).await?.children
+                self.ask(&cancel, |cancel, reply| QueryMessage::Trace { session, page: asked, cancel, reply }).await?.children
             }
-            None => self.ask(&cancel, |cancel, reply| QueryMessage::Roots { page, cancel, reply }).await?,
+            None => self.ask(&cancel, |cancel, reply| QueryMessage::Roots { page: asked, cancel, reply }).await?,
         };
-        let more = limit.is_some_and(|limit| children.len() > limit);
-        children.truncate(limit.unwrap_or(usize::MAX));
-        let next_cursor = children.last().filter(|_| more).map(|last| Cursor { created_at: last.created_at, id: last.id.clone() });
+        let (children, next_cursor) = cut(children, page.limit);
         let asked = children.clone();
         let described = self.ask(&cancel, |cancel, reply| QueryMessage::Describe { children: asked, verify, cancel, reply }).await?;
-        let mut entries = Vec::with_capacity(children.len());
-        for (child, described) in children.into_iter().zip(described) {
-            entries.extend(self.entry(parent.as_ref(), child, described)?);
-        }
+        let entries = entries(parent.as_ref(), children, described, |id| self.live.is_resident(id))?;
         Ok(Listing { entries, next_cursor })
     }
 
@@ -223,56 +215,121 @@ impl CatalogState {
         // A cancellation that has been seen is the answer, whatever else there is.
         if cancel.is_cancelled() { Err(ListError::Cancelled) } else { Ok(answer?) }
     }
+}
 
-    fn entry(&self, parent: Option<&SessionId>, child: Traced, described: Result<Description, QueryError>) -> Result<Option<Entry>, ListError> {
-        let Traced { id, created_at, header } = child;
-        let header = match header {
-            Ok(header) => header,
-            Err(DecodeError::Version(_)) => return Ok(Some(Entry::Diagnostic { id, reason: Reason::Unsupported })),
-            Err(_) => return Ok(Some(Entry::Diagnostic { id, reason: Reason::Corrupt })),
-        };
-        if parent.is_some() && header.parent.as_ref() != parent {
-            return Ok(Some(Entry::Diagnostic { id, reason: Reason::Corrupt }));
-        }
-        let description = match described {
-            Ok(description) => description,
-            Err(error) => {
-                return match reason_of(&error) {
-                    Some(reason) => Ok(Some(Entry::Diagnostic { id, reason })),
-                    None => Err(error.into()),
-                };
-            }
-        };
-        let resident = description.holder.is_some() || self.live.is_resident(&id);
-        let status = if resident { Status::Running } else { Status::Complete };
-        let head = description.head;
-        let mut listed = Listed {
-            id,
-            mode: Mode::Continuable,
-            label: None,
-            agent: String::new(),
-            alias: None,
-            status,
-            turn: head.turn_state(resident),
-            pending: head.pending(),
-            turns: head.turns,
-            last_outcome: head.last,
-            has_children: description.has_children,
-            created_at,
-        };
-        Ok(match description.verdict {
-            Verdict::Plain => None,
-            Verdict::Broken { reason } => Some(Entry::Diagnostic { id: listed.id, reason }),
-            Verdict::Root { label, agent } => {
-                (listed.label, listed.agent) = (Some(label), agent);
-                Some(Entry::Root(listed))
-            }
-            Verdict::Child { mode, label, agent, alias, .. } => {
-                (listed.mode, listed.label, listed.agent, listed.alias) = (mode, label, agent, alias);
-                Some(Entry::Child(listed))
-            }
-        })
+/// Lists the children of a session, or the roots and orphans if `None`, from a reader alone: for a process that runs nothing.
+///
+/// The same rules as those of the actor, except that `running` is known by the leases only. Blocks for the disk.
+///
+/// # Errors
+/// [`ListError::Query`].
+pub fn read_listing(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page, verify: bool) -> Result<Listing, ListError> {
+    if let Some(parent) = parent {
+        query::trace(reader, &LiveTable::default(), parent, &Page { after: None, limit: Some(0) })?;
     }
+    read_children(reader, parent, page, verify)
+}
+
+/// Lists as [`read_listing`] does for a parent that is known to exist, without looking at its ancestors again: for a walk from above.
+///
+/// # Errors
+/// [`ListError::Query`].
+pub fn read_children(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page, verify: bool) -> Result<Listing, ListError> {
+    let children = query::children(reader, parent, &one_more(page))?;
+    let (children, next_cursor) = cut(children, page.limit);
+    let described = query::describe(reader, &children, verify)?;
+    Ok(Listing { entries: entries(parent, children, described, |_| false)?, next_cursor })
+}
+
+/// Describes one session from a reader alone, as its parent's listing would; `None` for a plain fork.
+///
+/// # Errors
+/// [`ListError::Query`] if there is no such session or the store failed.
+pub fn read_entry(reader: &mut dyn Reader, id: &SessionId) -> Result<Option<Entry>, ListError> {
+    let header = match reader.header(id) {
+        Ok(Some(header)) => Ok(header),
+        Ok(None) => return Err(QueryError::SessionNotFound(id.clone()).into()),
+        Err(LoadError::Corrupt { source, .. }) => Err(source),
+        Err(error) => return Err(QueryError::from_load(error).into()),
+    };
+    let parent = header.as_ref().ok().and_then(|header| header.parent.clone());
+    let traced = Traced { id: id.clone(), created_at: header.as_ref().map_or(0, |header| header.created_at), header };
+    let children = vec![traced];
+    let described = query::describe(reader, &children, false)?;
+    Ok(entries(parent.as_ref(), children, described, |_| false)?.into_iter().next())
+}
+
+/// One more than asked for tells whether there is a next page.
+fn one_more(page: &Page) -> Page {
+    Page { after: page.after.clone(), limit: page.limit.map(|limit| limit.saturating_add(1)) }
+}
+
+/// Takes the one too many off again.
+fn cut(mut children: Vec<Traced>, limit: Option<usize>) -> (Vec<Traced>, Option<Cursor>) {
+    let more = limit.is_some_and(|limit| children.len() > limit);
+    children.truncate(limit.unwrap_or(usize::MAX));
+    let next_cursor = children.last().filter(|_| more).map(|last| Cursor { created_at: last.created_at, id: last.id.clone() });
+    (children, next_cursor)
+}
+
+fn entries(parent: Option<&SessionId>, children: Vec<Traced>, described: Descriptions, resident: impl Fn(&SessionId) -> bool) -> Result<Vec<Entry>, ListError> {
+    let mut entries = Vec::with_capacity(children.len());
+    for (child, described) in children.into_iter().zip(described) {
+        let resident = resident(&child.id);
+        entries.extend(entry(parent, child, described, resident)?);
+    }
+    Ok(entries)
+}
+
+/// Says what a listing shows of one session; `None` if nothing. `resident` tells whether it is live in this process.
+fn entry(parent: Option<&SessionId>, child: Traced, described: Result<Description, QueryError>, resident: bool) -> Result<Option<Entry>, ListError> {
+    let Traced { id, created_at, header } = child;
+    let header = match header {
+        Ok(header) => header,
+        Err(DecodeError::Version(_)) => return Ok(Some(Entry::Diagnostic { id, reason: Reason::Unsupported })),
+        Err(_) => return Ok(Some(Entry::Diagnostic { id, reason: Reason::Corrupt })),
+    };
+    if parent.is_some() && header.parent.as_ref() != parent {
+        return Ok(Some(Entry::Diagnostic { id, reason: Reason::Corrupt }));
+    }
+    let description = match described {
+        Ok(description) => description,
+        Err(error) => {
+            return match reason_of(&error) {
+                Some(reason) => Ok(Some(Entry::Diagnostic { id, reason })),
+                None => Err(error.into()),
+            };
+        }
+    };
+    let live = description.holder.is_some() || resident;
+    let status = if live { Status::Running } else { Status::Complete };
+    let head = description.head;
+    let mut listed = Listed {
+        id,
+        mode: Mode::Continuable,
+        label: None,
+        agent: String::new(),
+        alias: None,
+        status,
+        turn: head.turn_state(live),
+        pending: head.pending(),
+        turns: head.turns,
+        last_outcome: head.last,
+        has_children: description.has_children,
+        created_at,
+    };
+    Ok(match description.verdict {
+        Verdict::Plain => None,
+        Verdict::Broken { reason } => Some(Entry::Diagnostic { id: listed.id, reason }),
+        Verdict::Root { label, agent } => {
+            (listed.label, listed.agent) = (Some(label), agent);
+            Some(Entry::Root(listed))
+        }
+        Verdict::Child { mode, label, agent, alias, .. } => {
+            (listed.mode, listed.label, listed.agent, listed.alias) = (mode, label, agent, alias);
+            Some(Entry::Child(listed))
+        }
+    })
 }
 
 /// Says what a failed description means for the child's entry; `None` if it says nothing about the child.

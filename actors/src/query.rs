@@ -156,18 +156,10 @@ impl Actor for Query {
                 answer(reply, cancel, async move { readers.read(move |reader| trace(reader, &live, &session, &page)).await });
             }
             QueryMessage::Roots { page, cancel, reply } => {
-                answer(reply, cancel, async move {
-                    readers.read(move |reader| Ok(reader.children(None, page.after.as_ref(), page.limit.unwrap_or(usize::MAX))?)).await
-                });
+                answer(reply, cancel, async move { readers.read(move |reader| children(reader, None, &page)).await });
             }
             QueryMessage::Describe { children, verify, cancel, reply } => {
-                answer(reply, cancel, async move {
-                    readers
-                        .read(move |reader| {
-                            Ok(reader.describe(&children, verify)?.into_iter().map(|described| described.map_err(QueryError::from_load)).collect())
-                        })
-                        .await
-                });
+                answer(reply, cancel, async move { readers.read(move |reader| describe(reader, &children, verify)).await });
             }
             QueryMessage::Events { session, from, limit, reply } => {
                 answer(reply, CancellationToken::new(), async move {
@@ -198,7 +190,15 @@ fn answer<T: Send + 'static>(reply: Reply<T>, cancel: CancellationToken, query: 
     });
 }
 
-fn trace(reader: &mut dyn Reader, live: &LiveTable, session: &SessionId, page: &Page) -> Result<Trace, QueryError> {
+pub(crate) fn children(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page) -> Result<Vec<Traced>, QueryError> {
+    Ok(reader.children(parent, page.after.as_ref(), page.limit.unwrap_or(usize::MAX))?)
+}
+
+pub(crate) fn describe(reader: &mut dyn Reader, children: &[Traced], verify: bool) -> Result<Descriptions, QueryError> {
+    Ok(reader.describe(children, verify)?.into_iter().map(|described| described.map_err(QueryError::from_load)).collect())
+}
+
+pub(crate) fn trace(reader: &mut dyn Reader, live: &LiveTable, session: &SessionId, page: &Page) -> Result<Trace, QueryError> {
     let target = header(reader, live, session)?.ok_or_else(|| QueryError::SessionNotFound(session.clone()))?;
     let mut ancestors = Vec::new();
     let mut seen = HashSet::from([session.clone()]);
@@ -213,10 +213,10 @@ fn trace(reader: &mut dyn Reader, live: &LiveTable, session: &SessionId, page: &
             ancestors.push(ancestor);
         } else {
             unresolved_parent = Some(id);
-            next = None;
+            break;
         }
     }
-    let children = reader.children(Some(session), page.after.as_ref(), page.limit.unwrap_or(usize::MAX))?;
+    let children = children(reader, Some(session), page)?;
     for child in &children {
         if let Ok(stored) = &child.header {
             agree(live, stored)?;

@@ -13,7 +13,7 @@ use greenroom_session::{
     fold::DescriptorState,
     id::{EffectKey, EffectKind, MessageId, SessionId},
     message::{Block, Source, text_of},
-    store::ClaimKind,
+    store::{ClaimKind, StoreError},
 };
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
@@ -431,6 +431,27 @@ impl Turn {
         self.core.services.readers.read(move |reader| reader.alias(&parent, &alias)).await.map_err(|error| TurnError::new(error.code(), error.to_string()))
     }
 
+    /// Returns what the behaviours of these children were given, in the same order; `None` for one without params and for one that cannot be read.
+    ///
+    /// Costs one small read per child.
+    ///
+    /// # Errors
+    /// [`TurnError`] if the store cannot be read.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn params_of(&self, children: &[SessionId]) -> Result<Vec<Option<Value>>, TurnError> {
+        let children = children.to_vec();
+        let read = self.core.services.readers.read(move |reader| {
+            let mut params = Vec::with_capacity(children.len());
+            for child in children {
+                params.push(crate::agent::params_of(reader, child)?);
+            }
+            Ok::<_, StoreError>(params)
+        });
+        read.await.map_err(|error| TurnError::new(error.code(), error.to_string()))
+    }
+
     /// Waits until no child is live or runnable, joining notes as they come. The turn slot is given back meanwhile.
     ///
     /// A child that waits for children of its own is live. A child that cannot run (its agent unknown, its log damaged) is not waited for.
@@ -460,6 +481,11 @@ impl Turn {
                     () = &mut childless => break,
                     () = self.core.view.news.notified() => { self.join_notes().await?; }
                 }
+            }
+            if self.core.services.is_draining() {
+                // The children were cut off, not done: this turn is about to be, too.
+                self.core.cancel.cancelled().await;
+                continue;
             }
             if !crate::agent::wake_runnable_children(&self.core.services, self.session(), &mut patience).await? {
                 break;

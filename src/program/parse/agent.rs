@@ -96,7 +96,7 @@ fn read_command(report: &mut Report<'_>, names: &Names, value: &Value<'_>) -> Op
 
 /// Reads a template that goes to another program, for which no system call takes a NUL.
 fn argument(report: &mut Report<'_>, names: &Names, value: &Value<'_>, expected: &str) -> Option<Template> {
-    let template = template(report, value, expected, Scope::vars(&names.vars))?;
+    let template = template(report, value, expected, Scope::command(&names.vars))?;
     if let Some(at) = template.source().find('\0') {
         report.add_inside(value.span(), at, "expected text without NUL, found one");
         return None;

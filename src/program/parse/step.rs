@@ -120,7 +120,7 @@ impl<'r, 't> Script<'r, 't> {
     }
 
     fn scope(&self, place: Place) -> Scope<'r> {
-        Scope { vars: &self.names.vars, each: place.each, reports: false }
+        Scope { each: place.each, ..Scope::vars(&self.names.vars) }
     }
 
     fn send(&mut self, value: &Value<'_>, scope: Scope<'_>) -> Option<Step> {

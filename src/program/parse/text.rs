@@ -31,12 +31,19 @@ pub(super) struct Scope<'n> {
     pub(super) vars: &'n BTreeSet<String>,
     pub(super) each: Option<Each>,
     pub(super) reports: bool,
+    /// Whether `{params.NAME}` stands for what the agent itself was given.
+    pub(super) own_params: bool,
 }
 
 impl<'n> Scope<'n> {
     /// The variables alone.
     pub(super) fn vars(vars: &'n BTreeSet<String>) -> Self {
-        Self { vars, each: None, reports: false }
+        Self { vars, each: None, reports: false, own_params: false }
+    }
+
+    /// The variables, and what the agent was given.
+    pub(super) fn command(vars: &'n BTreeSet<String>) -> Self {
+        Self { own_params: true, ..Self::vars(vars) }
     }
 
     /// Says why a name cannot be used here, if so.
@@ -46,10 +53,11 @@ impl<'n> Scope<'n> {
             ("reports", _) if self.reports => return None,
             ("file", Some(Each::File)) | ("child" | "label", Some(Each::Child)) => return None,
             (name, Some(Each::Child)) if is_param(name) => return None,
+            (name, _) if self.own_params && is_param(name) => return None,
             ("reports", _) => Some("a `say` step"),
             ("file", _) => Some("the steps of a `for_each` with `files`"),
             ("child" | "label", _) => Some("the steps of a `for_each` with `children`"),
-            (name, _) if is_param(name) => Some("the steps of a `for_each` with `children`"),
+            (name, _) if is_param(name) => Some("the steps of a `for_each` with `children`, or a command agent"),
             _ => None,
         };
         let escape = format!("write `{{{{{name}}}}}` for the text `{{{name}}}`");

@@ -4,7 +4,7 @@
 //! `FILE-lock` (writers stand in a row there) and `FILE-nodes/` (one locked file per live owner).
 //!
 //! - [`birth`]: how the file comes to be, and how another one is refused. [`schema`]: the tables.
-//! - [`writer`], [`write`]: transactions, and the operations in them. [`node`]: who is alive.
+//! - [`writer`]: transactions. [`write`], [`claim`]: the operations in them. [`kept`]: what is remembered between them. [`node`]: who is alive.
 //! - [`log`]: the ground truth of a session. [`summary`], [`family`], [`tally`]: what is derived from it and may be lost at any time.
 //! - [`read`], [`describe`]: the reader.
 
@@ -17,9 +17,11 @@ use super::{CommitError, Done, Op, Reader, Refused, Store, StoreError};
 use crate::id::{OwnerId, SessionId};
 
 mod birth;
+mod claim;
 mod describe;
 mod error;
 mod family;
+mod kept;
 mod log;
 mod node;
 mod read;

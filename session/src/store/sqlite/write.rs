@@ -1,23 +1,21 @@
 //! The operations of a batch, within its transaction.
 //!
 //! Every operation is checked whole before its first row is written, so that a refused one leaves nothing and needs no savepoint; any error
-//! of SQLite itself ends the batch. Heads are kept between batches for as long as no other connection has written, and each is written
-//! once per batch, however many operations moved it.
+//! of SQLite itself ends the batch. A head is written once per batch, however many operations moved it.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
 use super::{
+    claim::{pending, take_next},
     error::Stop,
-    log::{self, Found, Wanted, kind_column, signed, unsigned},
+    kept::{Known, Memory, fenced, follow, known},
+    log::{self, Found, kind_column, signed, unsigned},
     node::Node,
     summary::{self, Summary},
-    tally::{self, Tally, id_hash, sid_hash},
+    tally::{self, id_hash, sid_hash},
 };
 use crate::{
     codec::{Encoded, encode_event, encode_header, encode_message, message_crc},
@@ -29,62 +27,8 @@ use crate::{
     limits::MAX_INTEGER,
     listing::{Verdict, verdict},
     message::{BodyHash, InboxRecord, Message, MessageKind},
-    store::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Op, Open, Refused, StoreError, check_begun, check_ended, check_lived},
-    turns::{Claimed, join_notes, open_turn},
+    store::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Op, Open, Refused, StoreError, check_begun, check_ended},
 };
-
-/// How many heads are kept between batches.
-const KEPT_HEADS: usize = 8_192;
-
-/// What the writer knows of a session.
-#[derive(Debug)]
-struct Known {
-    found: Found,
-    head: Head,
-    /// What the tally counts.
-    tallied: bool,
-    dirty: bool,
-}
-
-/// What the writer knows between batches. True while no other connection has written.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    version: Option<i64>,
-    sessions: HashMap<SessionId, Known>,
-    aliases: HashMap<SessionId, HashMap<String, SessionId>>,
-    tally: Tally,
-}
-
-impl Memory {
-    /// Forgets everything: after a batch that was rolled back, nothing is known to be so.
-    pub(super) fn forget(&mut self) {
-        *self = Self::default();
-    }
-
-    /// Makes what is known true again. Called first in a write transaction.
-    pub(super) fn refresh(&mut self, conn: &Connection) -> Result<(), StoreError> {
-        let version: i64 = conn.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
-        if self.version != Some(version) {
-            self.forget();
-            self.tally = if let Some(tally) = tally::read(conn)? {
-                tally
-            } else {
-                tracing::warn!("the derived rows of the store are damaged or stale; they are derived again");
-                let tally = tally::rebuild(conn)?;
-                tally::write(conn, &tally)?;
-                tally
-            };
-            self.version = Some(version);
-        }
-        if self.sessions.len() > KEPT_HEADS {
-            self.sessions.clear();
-        }
-        if self.aliases.values().map(HashMap::len).sum::<usize>() > KEPT_HEADS {
-            self.aliases.clear();
-        }
-        Ok(())
-    }
-}
 
 /// A batch under way.
 pub(super) struct Batch<'a> {
@@ -415,107 +359,6 @@ impl<'a> Batch<'a> {
         self.changed = true;
         Ok(())
     }
-}
-
-/// Returns what is known of a session, read once. A derived row that is no good is written again.
-fn known<'m>(conn: &Connection, sessions: &'m mut HashMap<SessionId, Known>, id: &SessionId) -> Result<&'m mut Known, Stop> {
-    use std::collections::hash_map::Entry;
-    match sessions.entry(id.clone()) {
-        Entry::Occupied(known) => Ok(known.into_mut()),
-        Entry::Vacant(place) => {
-            let found = log::require(conn, id)?;
-            let summary = if let Some(summary) = summary::read(conn, id, &found)? {
-                summary
-            } else {
-                let summary = summary::derive(conn, id, &found)?;
-                summary::put(conn, id, &found, &summary)?;
-                summary
-            };
-            let tallied = summary.head.wants_holder();
-            Ok(place.insert(Known { found, head: summary.head, tallied, dirty: false }))
-        }
-    }
-}
-
-/// Returns what is known of a session if the epoch may write.
-fn fenced<'m>(conn: &Connection, sessions: &'m mut HashMap<SessionId, Known>, fence: &Fence) -> Result<&'m mut Known, Stop> {
-    let known = known(conn, sessions, &fence.session)?;
-    if known.head.epoch == fence.epoch && known.head.live { Ok(known) } else { Err(Refused::Fenced { stored: known.head.epoch }.into()) }
-}
-
-/// Returns the head after events, and the events' bytes.
-fn follow(known: &Known, id: &SessionId, events: &[Event]) -> Result<(Head, Vec<Encoded>), Refused> {
-    if let Some(first) = events.first()
-        && first.seq != known.head.next_seq
-    {
-        return Err(Refused::Moved { stored: known.head.next_seq });
-    }
-    follow_head(&known.head, known.found.header.seed_length, id, events)
-}
-
-fn follow_head(head: &Head, seed_length: u64, id: &SessionId, events: &[Event]) -> Result<(Head, Vec<Encoded>), Refused> {
-    let mut head = head.clone();
-    let mut encoded = Vec::with_capacity(events.len());
-    for event in events {
-        encoded.push(encode_event(id, event)?);
-        check_lived(event)?;
-        head.apply(event, seed_length)?;
-    }
-    Ok((head, encoded))
-}
-
-/// Reads messages that are to be taken; each must be pending.
-fn pending(conn: &Connection, id: &SessionId, sid: i64, orders: &[Order]) -> Result<Vec<InboxRecord>, Stop> {
-    let mut records = Vec::with_capacity(orders.len());
-    let mut seen = HashSet::new();
-    for &order in orders {
-        if !seen.insert(order) {
-            continue;
-        }
-        let record = log::inbox(conn, id, sid, Wanted::At(order))?.pop();
-        records.push(record.ok_or(Refused::NotPending(order))?);
-    }
-    Ok(records)
-}
-
-/// A claim that has been checked and not yet written.
-struct Prepared {
-    claimed: Claimed,
-    leaving: Vec<InboxRecord>,
-    head: Head,
-    encoded: Vec<Encoded>,
-}
-
-/// Decides what is taken next, on the inbox as it is in this transaction.
-fn take_next(conn: &Connection, id: &SessionId, known: &Known, head: &Head, kind: ClaimKind, time: u64) -> Result<Option<Prepared>, Stop> {
-    let sid = known.found.sid;
-    // A held record and everything behind it waits.
-    let end = if head.held > 0 {
-        let first: Option<i64> =
-            conn.prepare_cached("SELECT min(ord) FROM inbox WHERE sid = ?1 AND state = 0 AND held != 0")?.query_row([sid], |row| row.get(0))?;
-        first.map_or(head.next_order, unsigned)
-    } else {
-        head.next_order
-    };
-    if kind == ClaimKind::Turn && head.open.is_some() {
-        return Ok(None);
-    }
-    let notes = if head.pending_wakes + head.pending_quiet > 0 { log::inbox(conn, id, sid, Wanted::Every(MessageKind::Note, end))? } else { Vec::new() };
-    let (claimed, turn) = match kind {
-        ClaimKind::Turn => {
-            let turn =
-                if head.retry.is_none() && head.pending_turns > 0 { log::inbox(conn, id, sid, Wanted::First(MessageKind::Turn, end))?.pop() } else { None };
-            (open_turn(head, time, turn.as_ref(), &notes), turn)
-        }
-        ClaimKind::Notes => (join_notes(head, time, &notes), None),
-    };
-    let Some(claimed) = claimed else { return Ok(None) };
-    let Ok((mut head, encoded)) = follow_head(head, known.found.header.seed_length, id, &claimed.events) else { return Ok(None) };
-    let leaving: Vec<InboxRecord> = turn.into_iter().chain(notes).collect();
-    for record in &leaving {
-        head.take(&record.message, record.held);
-    }
-    Ok(Some(Prepared { claimed, leaving, head, encoded }))
 }
 
 /// The checksum of what remains of a message that has left the inbox.

@@ -9,9 +9,10 @@ use std::{fs::File, ops::RangeInclusive, path::PathBuf, sync::Arc};
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use super::{
+    kept::Memory,
     node::{Node, boot_time_ms},
     schema::{Access, connect},
-    write::{Batch, Memory},
+    write::Batch,
 };
 use crate::{
     id::SessionId,

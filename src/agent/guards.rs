@@ -1,0 +1,116 @@
+//! Where the lock files of commands are: one per session.
+
+use std::{
+    fmt::Write as _,
+    path::{Path, PathBuf},
+};
+
+use greenroom_session::id::SessionId;
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use crate::store_url::StoreUrl;
+
+/// The folder of the lock files. It belongs to one store: two runtimes over one store must meet at the same file.
+///
+/// A lock file must not be deleted while a command may hold it, so the files stay; they are empty between runs. Only the folder of a store in memory,
+/// which no other process can share, goes when this is dropped.
+#[derive(Debug)]
+pub struct Guards {
+    folder: PathBuf,
+    temporary: bool,
+}
+
+/// Longer names are replaced by a digest; most file systems take 255 bytes.
+const LONGEST_NAME: usize = 200;
+
+impl Guards {
+    /// Returns the folder for a store. Creates nothing.
+    pub fn of(store: &StoreUrl) -> Self {
+        match store {
+            StoreUrl::Memory => Self::temporary(),
+            StoreUrl::Sqlite(path) => {
+                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                let mut folder = path.into_os_string();
+                folder.push("-guards");
+                Self { folder: folder.into(), temporary: false }
+            }
+        }
+    }
+
+    /// Returns a new folder among the temporary files.
+    pub fn temporary() -> Self {
+        Self { folder: std::env::temp_dir().join(format!("greenroom-{}", Uuid::new_v4())), temporary: true }
+    }
+
+    /// Returns the folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns the lock file of a session. Different sessions have different files, also where file names have no case.
+    pub fn lock_of(&self, session: &SessionId) -> PathBuf {
+        let mut name = String::new();
+        for byte in session.as_str().bytes() {
+            // Writing to a string cannot fail.
+            let _ = match byte {
+                b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => write!(name, "{}", char::from(byte)),
+                _ => write!(name, "%{byte:02x}"),
+            };
+        }
+        if name.len() > LONGEST_NAME {
+            // No encoded name begins like this.
+            "~".clone_into(&mut name);
+            for byte in Sha256::digest(session.as_str().as_bytes()) {
+                let _ = write!(name, "{byte:02x}");
+            }
+        }
+        name.push_str(".lock");
+        self.folder.join(name)
+    }
+}
+
+impl Drop for Guards {
+    fn drop(&mut self) {
+        if self.temporary {
+            // What cannot be deleted is left to whoever cleans the temporary files.
+            drop(std::fs::remove_dir_all(&self.folder));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(id: &str) -> String {
+        let guards = Guards { folder: "/g".into(), temporary: false };
+        let path = guards.lock_of(&SessionId::new(id).unwrap());
+        assert_eq!(path.parent(), Some(Path::new("/g")));
+        path.file_name().unwrap().to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn names_are_safe() {
+        assert_eq!(name("ab-1_2"), "ab-1_2.lock");
+        assert_eq!(name("../x"), "%2e%2e%2fx.lock");
+        assert_eq!(name("A"), "%41.lock");
+        assert_eq!(name("é"), "%c3%a9.lock");
+        assert_eq!(name(&"/".repeat(500)).len(), 1 + 64 + 5);
+    }
+
+    #[test]
+    fn the_folder_stands_beside_the_store() {
+        let guards = Guards::of(&StoreUrl::Sqlite("/srv/desk.db".into()));
+        assert_eq!(guards.folder(), Path::new("/srv/desk.db-guards"));
+    }
+
+    proptest! {
+        #[test]
+        fn different_sessions_have_different_locks(a in "[aA./%é~]{1,6}|[/a]{200,210}", b in "[aA./%é~]{1,6}|[/a]{200,210}") {
+            prop_assert_eq!(a == b, name(&a).to_lowercase() == name(&b).to_lowercase());
+        }
+    }
+}

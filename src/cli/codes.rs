@@ -1,0 +1,195 @@
+//! Every error code, its exit, and what to do about it: the one table, also for the documentation.
+
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It failed.
+    Failed = 1,
+    /// It was asked in a way that makes no sense, or the program file has mistakes.
+    Usage = 2,
+    /// A wait timed out.
+    TimedOut = 3,
+    /// What it is about does not exist.
+    NotFound = 4,
+    /// It is not allowed.
+    NotAllowed = 5,
+    /// Another process holds what it needs.
+    Held = 6,
+    /// Damaged data was found.
+    Damaged = 7,
+    /// SIGINT ended it.
+    Interrupted = 130,
+    /// SIGTERM ended it.
+    Terminated = 143,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error code.
+#[derive(Debug)]
+pub(crate) struct Code {
+    /// The name that scripts look at.
+    pub(crate) name: &'static str,
+    /// The exit of a command that fails with it, unless the failure says otherwise.
+    pub(crate) exit: Exit,
+    /// What to do.
+    pub(crate) help: &'static str,
+}
+
+/// Returns what is known of a code. A behaviour may fail with a code of its own.
+pub(crate) fn find(name: &str) -> &'static Code {
+    static OTHER: Code = Code { name: "", exit: Exit::Failed, help: "`greenroom log ID` shows what led to it" };
+    CODES.iter().find(|code| code.name == name).unwrap_or(&OTHER)
+}
+
+const fn code(name: &'static str, exit: Exit, help: &'static str) -> Code {
+    Code { name, exit, help }
+}
+
+/// Every code of greenroom, in alphabetical order.
+pub(crate) const CODES: &[Code] = &[
+    code("AGENT_UNAVAILABLE", Exit::Usage, "this greenroom cannot play an agent of this kind; use a script or a command"),
+    code("AGENT_UNKNOWN", Exit::Usage, "run with a program file that has an agent of this name; the messages wait until then"),
+    code("ALIAS_TAKEN", Exit::NotAllowed, "give the child another `as`, or send to the one that has it"),
+    code("ALREADY_STARTED", Exit::NotAllowed, "the message has a turn; interrupt it instead"),
+    code("AMBIGUOUS_ID", Exit::Usage, "give more characters of the id"),
+    code("ATTEMPTS_EXHAUSTED", Exit::Failed, "the message ended the process three times; `greenroom log ID` shows what it did; send another one"),
+    code("BUSY", Exit::Failed, "the receiver has as many messages waiting as it takes; run it, then send again"),
+    code("CANCELLED", Exit::Failed, "try again"),
+    code("COMMAND_FAILED", Exit::Failed, "run the command by hand with the same input; the message ends with what it wrote to stderr"),
+    code("COMMAND_IO", Exit::Failed, "look at the system's limits and permissions"),
+    code("COMMAND_MISSING", Exit::Failed, "install the program, or correct `command` in the program file"),
+    code("COMMAND_OUTPUT", Exit::Failed, "let the command print one JSON answer, or set `answer = \"text\"`"),
+    code("COMMAND_TIMEOUT", Exit::Failed, "raise the agent's `timeout`, or find out why the command hangs"),
+    code("DEPTH_EXCEEDED", Exit::Failed, "raise `max_depth` in the program file, or delegate less deeply"),
+    code("DESCRIPTOR_MALFORMED", Exit::Damaged, "the session's descriptor breaks the format; its log shows how"),
+    code("DESCRIPTOR_UNSUPPORTED", Exit::Failed, "a newer greenroom wrote this session; use that one"),
+    code("DRAINING", Exit::Failed, "the runtime is shutting down; try again when it runs"),
+    code("DUPLICATE_CHILD", Exit::Failed, "choose another id"),
+    code("EVENT_INVALID", Exit::Failed, "this is a mistake in greenroom; please report it with the log"),
+    code("EVENT_TOO_DEEP", Exit::Failed, "nest the JSON at most 128 levels deep"),
+    code("EVENT_TOO_LARGE", Exit::Failed, "keep each text below 16 MiB"),
+    code("EVENT_UNKNOWN", Exit::Failed, "a newer greenroom wrote to this session; use that one to go on with it"),
+    code("FENCED", Exit::Held, "another process has taken the session over; nothing is lost"),
+    code("FILES_UNREADABLE", Exit::Failed, "look at the folder and its permissions"),
+    code("FORK_OPEN_TURN", Exit::Failed, "fork after a turn has ended"),
+    code("INDETERMINATE", Exit::Failed, "it may have been done; the same again with the same --message-id is safe"),
+    code("INVALID_CURSOR", Exit::Usage, "give the cursor exactly as the page before printed it"),
+    code("INVALID_ID", Exit::Usage, "an id has 1 to 512 bytes and no NUL character"),
+    code("INVALID_LABEL", Exit::Usage, "a label has 1 to 200 characters, none of them a control, line-separator or bidi character"),
+    code("MESSAGE_EMPTY", Exit::Usage, "give a text, or `-` to read it from stdin"),
+    code("MESSAGE_ID_CONFLICT", Exit::NotAllowed, "choose another --message-id, or send the same text"),
+    code("MESSAGE_TOO_LARGE", Exit::Usage, "send at most 16 MiB; put more into a file and send its path"),
+    code("MESSAGE_WITHDRAWN", Exit::Failed, "the message was taken back before it had a turn; send it again if it is needed"),
+    code("NOT_A_ROOT", Exit::NotAllowed, "`greenroom show ID` names the parent; run the root of the tree"),
+    code("NOT_DELIVERED", Exit::Failed, "nothing was written; try again"),
+    code("NOT_PENDING", Exit::NotFound, "`greenroom show ID` lists the messages that wait"),
+    code("NOT_RESUMABLE", Exit::NotAllowed, "`greenroom show ID` says what the session is; a one-shot child takes no further message"),
+    code("NOT_STARTED", Exit::Failed, "nothing was written; try again"),
+    code("NO_PROVIDER", Exit::Usage, "use one of the providers that the program file's documentation lists"),
+    code("OUTPUT_FAILED", Exit::Failed, "look at where stdout goes: the disk may be full"),
+    code("PENDING", Exit::Failed, "messages wait; run the session first"),
+    code("PROGRAM_INVALID", Exit::Usage, "correct the program file; nothing has been run"),
+    code("PROMPT_MISSING", Exit::Usage, "give --prompt, or put `prompt` into the [run] table"),
+    code("SEED_UNAVAILABLE", Exit::Usage, "leave --seed out"),
+    code("SEQ_CONFLICT", Exit::Held, "another writer has added to the log; try again"),
+    code("SESSION_CORRUPT", Exit::Damaged, "the session's record is damaged; what comes before it can still be read with `greenroom log ID`"),
+    code("SESSION_EXISTS", Exit::NotAllowed, "choose another id"),
+    code("SESSION_HELD", Exit::Held, "another process runs this session; send to it with `greenroom send`, or wait until it has ended"),
+    code("SESSION_NOT_FOUND", Exit::NotFound, "`greenroom list` shows the roots, `greenroom list ID` the children of one"),
+    code("SESSION_QUERY_ABORTED", Exit::Failed, "try again"),
+    code("SESSION_QUERY_CORRUPT_SESSION", Exit::Damaged, "the session's record is damaged; what comes before it can still be read with `greenroom log ID`"),
+    code("SESSION_QUERY_EVENT_NOT_FOUND", Exit::NotFound, "`greenroom show ID` says how many events the session has"),
+    code("SESSION_QUERY_INVALID_LINEAGE", Exit::Damaged, "the sessions' headers name each other as parents in a circle"),
+    code("SESSION_QUERY_INVALID_SURFACE", Exit::Damaged, "the session's events do not follow from one another; `greenroom log ID` shows them up to there"),
+    code("SESSION_QUERY_INVALID_WINDOW", Exit::Usage, "ask for at most 50 events on either side"),
+    code("SESSION_QUERY_PERSISTENCE_FAILED", Exit::Failed, "the store cannot be read; look at its disk and permissions"),
+    code("SESSION_QUERY_SESSION_NOT_FOUND", Exit::NotFound, "`greenroom list` shows the roots, `greenroom list ID` the children of one"),
+    code("SESSION_QUERY_SOURCE_CONFLICT", Exit::Damaged, "the stored header is not the one that the live session began with"),
+    code("SESSION_VERSION", Exit::Failed, "a newer greenroom wrote this session; use that one"),
+    code("SIGNALLED", Exit::Interrupted, "what is pending stays pending; `greenroom run FILE.toml --root ID` goes on"),
+    code("START_DEADLINE", Exit::Failed, "the machine or the disk is too slow for this load; lower `max_live`"),
+    code("START_FAILED", Exit::Failed, "`greenroom log ID` shows what led to it"),
+    code("STORE_DAMAGED", Exit::Damaged, "restore the store from a copy, or salvage it with SQLite's own tools"),
+    code("STORE_FAILED", Exit::Failed, "look at the disk and at the permissions of the store's folder"),
+    code("STORE_FOREIGN", Exit::Usage, "name another file with --store; this one was not touched"),
+    code("STORE_FULL", Exit::Failed, "make room on the disk; nothing that was accepted is lost"),
+    code("STORE_NOT_FOUND", Exit::NotFound, "name the store with --store or GREENROOM_STORE; `greenroom run` makes one"),
+    code("STORE_UNSUPPORTED", Exit::Usage, "use a store that this greenroom and this file system support"),
+    code("STORE_URL", Exit::Usage, "write `sqlite:PATH` or `memory:`"),
+    code("STORE_VERSION", Exit::Failed, "a newer greenroom wrote this store; use that one"),
+    code("SUBAGENT_CONTROL_SESSION_QUERY_UNAVAILABLE", Exit::Failed, "build the runtime with its query service"),
+    code("TIMED_OUT", Exit::TimedOut, "what was accepted stays accepted; ask again with more time, or look with `greenroom show ID`"),
+    code("TURN_ENDED", Exit::Failed, "this is a mistake of the behaviour: it used a turn after its end"),
+    code("TURN_FAILED", Exit::Failed, "`greenroom log ID` shows what led to it"),
+    code("UNAUTHORIZED", Exit::NotAllowed, "only the live parent of a session, or the owner of the store, may do this"),
+    code("USAGE", Exit::Usage, "`greenroom --help` and `greenroom VERB --help` show what can be asked"),
+    code("VARIABLE_FIXED", Exit::Usage, "leave --set out, or begin a new root"),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn codes_stand_in_order_and_once() {
+        let names: Vec<_> = CODES.iter().map(|code| code.name).collect();
+        let sorted: Vec<_> = names.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        assert_eq!(names, sorted);
+        assert!(CODES.iter().all(|code| !code.help.is_empty()));
+    }
+
+    /// Reads the sources, so that a code that is added to an error enum cannot be forgotten here.
+    #[test]
+    fn every_code_of_the_error_enums_is_in_the_table() {
+        let mut found = BTreeSet::new();
+        for folder in ["src", "actors/src", "session/src"] {
+            read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut found);
+        }
+        assert!(found.len() > 40, "the sources were read: {found:?}");
+        let missing: Vec<_> = found.iter().filter(|name| !CODES.iter().any(|code| code.name == **name)).collect();
+        assert!(missing.is_empty(), "not in the table: {missing:?}");
+    }
+
+    fn read(folder: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                read(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("cli/codes.rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let text = text.split("#[cfg(test)]").next().unwrap();
+                codes_in(text, found);
+            }
+        }
+    }
+
+    /// Codes stand in the bodies of `fn code` and where one is made: `code: "…"`, `error("…"`, `Failure::new("…"`, `TurnError::new("…"`.
+    fn codes_in(text: &str, found: &mut BTreeSet<String>) {
+        let mut in_code = false;
+        for line in text.lines() {
+            if line.contains("fn code(") {
+                in_code = true;
+            }
+            let makes = ["code: \"", "TurnEnd::error(\"", "TurnError::new(\"", "Failure::new(\"", "code!(\""].iter().any(|make| line.contains(make));
+            if in_code || makes {
+                found.extend(line.split('"').skip(1).step_by(2).filter(|word| is_code(word)).map(str::to_owned));
+            }
+            if in_code && line == "    }" {
+                in_code = false;
+            }
+        }
+    }
+
+    fn is_code(word: &str) -> bool {
+        word.len() > 3 && word.chars().all(|c| c.is_ascii_uppercase() || c == '_')
+    }
+}

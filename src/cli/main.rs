@@ -1,0 +1,83 @@
+//! From arguments to an exit code.
+
+use std::{ffi::OsString, process::ExitCode};
+
+use clap::{Parser, error::ErrorKind};
+use tracing_subscriber::EnvFilter;
+
+use super::{
+    args::{Color, CommandLine, Global, Verb},
+    failure::Failure,
+    store,
+    terminal::Terminal,
+};
+
+/// Runs the program.
+pub(crate) fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let line = match CommandLine::try_parse_from(&arguments) {
+        Ok(line) => line,
+        Err(error) => return refused(&error, &arguments),
+    };
+    let mut terminal = Terminal::new(&line.global);
+    let done = start_log(&line.global).and_then(|()| execute(&line, &mut terminal)).and_then(|exit| terminal.flush().map(|()| exit));
+    match done {
+        Ok(exit) => exit,
+        Err(failure) => {
+            // What was written before the failure comes before it where both streams meet.
+            drop(terminal.flush());
+            failure.report(&mut terminal);
+            failure.exit_code()
+        }
+    }
+}
+
+fn execute(line: &CommandLine, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+    let url = store::url(line.global.store.as_deref())?;
+    match &line.verb {
+        Verb::Run(args) => args.execute(&url, terminal)?,
+        Verb::List(args) => args.execute(&url, terminal)?,
+        Verb::Tree(args) => args.execute(&url, terminal)?,
+        Verb::Show(args) => args.execute(&url, terminal)?,
+        Verb::Log(args) => args.execute(&url, terminal)?,
+        Verb::Send(args) => args.execute(&url, terminal)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start_log(global: &Global) -> Result<(), Failure> {
+    let level = global.log_level.as_deref().unwrap_or(match global.verbose {
+        0 => "warn",
+        1 => "warn,greenroom=info,greenroom_actors=info,greenroom_session=info",
+        _ => "debug",
+    });
+    let filter = EnvFilter::try_new(level).map_err(|error| Failure::new("USAGE", format!("--log-level {level:?}: {error}")))?;
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let ansi = super::paint::Paint::of(global.color, terminal).is_on();
+    // A second subscriber cannot be; nothing in this process sets another.
+    drop(tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).with_target(false).try_init());
+    Ok(())
+}
+
+/// Shows what clap has to say: the help that was asked for, or why the arguments make no sense.
+fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
+    let words = || arguments.iter().skip(1).take_while(|word| *word != "--");
+    let json = words().any(|word| word == "--json");
+    let global = Global { store: None, json, verbose: 0, log_level: None, color: Color::Auto };
+    let mut terminal = Terminal::new(&global);
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        let shown = terminal.line(error.render().to_string().trim_end()).and_then(|()| terminal.flush());
+        return shown.map_or_else(|failure| failure.exit_code(), |()| ExitCode::SUCCESS);
+    }
+    let failure = if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        terminal.remark(error.render().to_string().trim_end());
+        terminal.remark("");
+        Failure::new("USAGE", "no verb was given")
+    } else {
+        let text = error.render().to_string();
+        let text = text.split("\nFor more information").next().unwrap_or_default();
+        Failure::new("USAGE", text.strip_prefix("error: ").unwrap_or(text).trim())
+    };
+    failure.report(&mut terminal);
+    failure.exit_code()
+}

@@ -1,0 +1,31 @@
+//! The command line: one file per verb, and what the verbs share.
+//!
+//! - [`main`]: from arguments to an exit code. [`args`]: the flags that every verb takes.
+//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
+//! - [`codes`]: every error code with its exit and its help. [`failure`]: how an error is shown.
+//! - [`terminal`]: the only writer of stdout. [`paint`]: colours.
+//! - [`store`]: which store is meant, and how it is opened. [`session`]: which session is meant.
+//! - [`entry`], [`cursor`], [`span`]: how a listing's line, its place and a time are written.
+//!
+//! `list`, `tree`, `show` and `log` hold a reader only: they start no actor, take no lease and write nothing.
+
+pub(crate) mod args;
+pub(crate) mod codes;
+pub(crate) mod cursor;
+pub(crate) mod entry;
+pub(crate) mod failure;
+pub(crate) mod list;
+pub(crate) mod log;
+pub(crate) mod main;
+pub(crate) mod paint;
+pub(crate) mod progress;
+pub(crate) mod run;
+pub(crate) mod send;
+pub(crate) mod session;
+pub(crate) mod show;
+pub(crate) mod span;
+pub(crate) mod store;
+pub(crate) mod terminal;
+pub(crate) mod transcript;
+pub(crate) mod tree;
+pub(crate) mod wait;

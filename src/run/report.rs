@@ -1,0 +1,91 @@
+//! How a run ended.
+
+use std::collections::{HashMap, HashSet};
+
+use greenroom_session::{
+    event::{Body, Event, Role, TurnEnd},
+    id::{MessageId, SessionId},
+    message::text_of,
+};
+use serde::Serialize;
+
+/// How a run ended. The numbers are read from the store and count this run alone, also where it went on with an earlier one.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunReport {
+    /// The root.
+    pub root: SessionId,
+    /// What the root said last, if it has ever said anything.
+    pub answer: Option<String>,
+    /// Turns begun, repeated ones included.
+    pub turns: u64,
+    /// Messages accepted: prompts, follow-ups, reports and notices.
+    pub messages: u64,
+    /// Sessions created below the root.
+    pub children: u64,
+    /// Sessions whose last turn was one of these and failed.
+    pub failed: u64,
+    /// How long the run took, in milliseconds.
+    pub wall_ms: u64,
+    /// The URL of the store.
+    pub store: String,
+    /// How the root's last turn ended; a failed turn is not made good by later ones that only took notes. `None` if it has had no turn.
+    #[serde(skip)]
+    pub outcome: Option<TurnEnd>,
+    /// Sessions that have work and cannot run.
+    #[serde(skip)]
+    pub stuck: Vec<Stuck>,
+}
+
+/// A session that has work and cannot run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stuck {
+    /// The session.
+    pub session: SessionId,
+    /// Stable code of what keeps it.
+    pub code: &'static str,
+    /// What keeps it.
+    pub reason: String,
+}
+
+impl RunReport {
+    /// Returns the exit code of the command line: 0 if the root's last turn completed and nothing is stuck, else 1.
+    pub fn exit_code(&self) -> u8 {
+        u8::from(self.outcome != Some(TurnEnd::Completed) || !self.stuck.is_empty())
+    }
+}
+
+/// Returns what was said last.
+pub(super) fn last_answer(events: &[Event]) -> Option<String> {
+    events.iter().rev().find_map(|event| match &event.body {
+        Body::AssistantMessage { message, .. } if message.role == Role::Assistant => Some(text_of(&message.content)),
+        _ => None,
+    })
+}
+
+/// Returns how the last turn ended, a turn that notes opened counting only if it failed or no message's turn did.
+pub(super) fn outcome(events: &[Event]) -> Option<TurnEnd> {
+    let mut heard: HashSet<&MessageId> = HashSet::new();
+    let mut open: HashMap<u64, &MessageId> = HashMap::new();
+    let (mut last, mut failed) = (None, None);
+    for event in events {
+        match &event.body {
+            Body::UserMessage(message) if !matches!(message.source.kind(), "subagent-report" | "subagent-settled") => {
+                heard.insert(&message.id);
+            }
+            Body::TurnStart { turn, message, .. } => {
+                open.insert(*turn, message);
+            }
+            Body::TurnEnd { turn, reason } => {
+                let of_message = open.remove(turn).is_some_and(|message| heard.contains(message));
+                if *reason != TurnEnd::Completed {
+                    failed = Some(reason.clone());
+                } else if of_message {
+                    failed = None;
+                }
+                last = Some(reason.clone());
+            }
+            _ => {}
+        }
+    }
+    failed.or(last)
+}

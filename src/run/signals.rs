@@ -1,0 +1,38 @@
+//! The signals that end a run.
+
+use std::future::pending;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// SIGINT and SIGTERM, taken from the process for as long as it lives.
+#[derive(Debug)]
+pub(super) struct Signals(Option<(Signal, Signal)>);
+
+impl Signals {
+    /// Begins to take them, if wanted. Where that is not possible they keep their usual meaning.
+    pub(super) fn new(wanted: bool) -> Self {
+        if !wanted {
+            return Self(None);
+        }
+        match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
+            (Ok(interrupt), Ok(terminate)) => Self(Some((interrupt, terminate))),
+            (Err(error), _) | (_, Err(error)) => {
+                tracing::warn!(%error, "signals cannot be taken");
+                Self(None)
+            }
+        }
+    }
+
+    /// Waits for the next one and returns its number.
+    ///
+    /// # Cancel safety
+    /// Loses none.
+    pub(super) async fn next(&mut self) -> u8 {
+        let Some((interrupt, terminate)) = &mut self.0 else { return pending().await };
+        tokio::select! {
+            Some(()) = interrupt.recv() => 2,
+            Some(()) = terminate.recv() => 15,
+            else => pending().await,
+        }
+    }
+}

@@ -290,7 +290,10 @@ impl Entry {
     fn take_next(&mut self, kind: ClaimKind, time: u64) -> Option<Claimed> {
         // A held record and everything behind it waits.
         let ready = || self.inbox.values().take_while(|record| !record.held);
-        let notes: Vec<InboxRecord> = ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect();
+        // Without this, each turn would cost a look at everything that waits.
+        let any_note = self.head.pending_wakes + self.head.pending_quiet > 0;
+        let notes: Vec<InboxRecord> =
+            if any_note { ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect() } else { Vec::new() };
         let claimed = match kind {
             ClaimKind::Turn if self.head.open.is_some() => None,
             ClaimKind::Turn => open_turn(&self.head, time, ready().find(|record| record.message.kind == MessageKind::Turn), &notes),

@@ -280,7 +280,7 @@ impl ActivationState {
         if let Some(reason) = self.shutdown {
             return self.finish(reason).await;
         }
-        for _ in 0..TURNS_PER_CALL {
+        for left in (0..TURNS_PER_CALL).rev() {
             let next = match std::mem::take(&mut self.next) {
                 Claim::NotAsked if self.take_slot(myself) => self.claim().await?,
                 Claim::NotAsked => return Ok(Next::Stay),
@@ -291,7 +291,8 @@ impl ActivationState {
                 return self.settle().await;
             };
             let Some(done) = self.run(myself, &claimed).await else { return Ok(Next::Stay) };
-            self.end_turn(done).await?;
+            // A turn that ended at its first poll was too short to keep anybody waiting; a call full of them was not.
+            self.end_turn(done, left == 0).await?;
         }
         // More may be there; others go first.
         drop(myself.send_message(ActivationMessage::Wake));
@@ -373,12 +374,13 @@ impl ActivationState {
 
     async fn turn_done(&mut self, myself: &ActorRef<ActivationMessage>, done: TurnDone) -> Outcome {
         race_point!("turn-done");
-        self.end_turn(done).await?;
+        self.end_turn(done, true).await?;
         self.proceed(myself).await
     }
 
     /// Records the end of a turn and, where it can, takes the next message in the same batch. The end of a turn that is over does nothing.
-    async fn end_turn(&mut self, done: TurnDone) -> Result<(), WriteError> {
+    /// With `share`, whoever waits for a turn slot goes first.
+    async fn end_turn(&mut self, done: TurnDone, share: bool) -> Result<(), WriteError> {
         let Some(running) = self.running.take_if(|running| running.turn == done.turn) else { return Ok(()) };
         self.behavior = Some(match done.behavior {
             Some(behavior) => behavior,
@@ -390,11 +392,11 @@ impl ActivationState {
             TurnResult::Ended(Err(error)) => TurnReason::Error { code: error.code, message: error.message },
             TurnResult::Panicked(message) => TurnReason::error("PANIC", message),
         });
-        self.next = self.close_turn(&running, reason).await?;
+        self.next = self.close_turn(&running, reason, share).await?;
         Ok(())
     }
 
-    async fn close_turn(&mut self, running: &Running, reason: TurnReason) -> Result<Claim, WriteError> {
+    async fn close_turn(&mut self, running: &Running, reason: TurnReason, share: bool) -> Result<Claim, WriteError> {
         running.core.end();
         let log = &self.view.log;
         if let Some(error) = log.broken() {
@@ -410,7 +412,7 @@ impl ActivationState {
         let claimed = if self.shutdown.is_some() {
             log.settled(log.append(bodies, Vec::new()).done().await)?;
             Claim::NotAsked
-        } else if self.services.slots.available_permits() == 0 {
+        } else if share && self.services.slots.available_permits() == 0 {
             // Somebody may wait for a slot: give this one up and queue for the next, or a long inbox would starve the others.
             drop(running.core.take_slot());
             log.settled(log.append(bodies, Vec::new()).done().await)?;

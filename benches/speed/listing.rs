@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc, time::Instant};
 
-use greenroom::{Runtime, TurnEnd};
+use greenroom::{Agent, Runtime, TurnEnd};
 use greenroom_session::{
     descriptor::{DESCRIPTOR_VERSION, Descriptor, Mode},
     event::{Body, EpochEnd, Event, TurnEnd as TurnReason},
@@ -22,7 +22,8 @@ use crate::{
 
 /// Children of each parent; the one that is listed is in the middle.
 const FAMILY: usize = 100;
-const CALLS: usize = 300;
+const CALLS: usize = 500;
+const WARM_UP: usize = 20;
 
 /// A store of families, all settled after one turn each.
 struct Corpus {
@@ -71,30 +72,34 @@ fn measured(corpus: &Corpus) -> Outcome<(f64, f64)> {
     })?;
     let bare = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     bare.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    let (mut ours, mut floor) = (Vec::new(), Vec::new());
-    for call in 0..CALLS + 20 {
-        let begun = Instant::now();
-        let entries = workers.block_on(workers.spawn({
-            let agent = root.agent();
-            async move { agent.list_children(CancellationToken::new()).await }
-        }))??;
-        let took = begun.elapsed();
-        let begun = Instant::now();
-        let rows = covering_query(&bare, &parent)?;
-        let bare_took = begun.elapsed();
-        if entries.len() != FAMILY || rows != FAMILY {
-            return Err(format!("{} entries and {rows} rows where {FAMILY} are expected", entries.len()).into());
-        }
-        if call >= 20 {
-            ours.push(took.as_secs_f64() * 1e6);
-            floor.push(bare_took.as_secs_f64() * 1e6);
-        }
-    }
+    // On a worker, as the turn of an agent would be.
+    let times = workers.block_on(workers.spawn(in_turn(root.agent(), bare, parent)))??;
     workers.block_on(async {
         drop(root);
         runtime.shutdown().await;
     });
+    let (ours, floor): (Vec<f64>, Vec<f64>) = times.into_iter().unzip();
     Ok((median(ours), median(floor)))
+}
+
+/// Lists and asks in turn, and returns how long each took in microseconds.
+async fn in_turn(agent: Agent, bare: Connection, parent: SessionId) -> Outcome<Vec<(f64, f64)>> {
+    let mut times = Vec::with_capacity(CALLS);
+    for call in 0..CALLS + WARM_UP {
+        let begun = Instant::now();
+        let entries = agent.list_children(CancellationToken::new()).await?;
+        let ours = begun.elapsed();
+        let begun = Instant::now();
+        let rows = covering_query(&bare, &parent)?;
+        let floor = begun.elapsed();
+        if entries.len() != FAMILY || rows != FAMILY {
+            return Err(format!("{} entries and {rows} rows where {FAMILY} are expected", entries.len()).into());
+        }
+        if call >= WARM_UP {
+            times.push((ours.as_secs_f64() * 1e6, floor.as_secs_f64() * 1e6));
+        }
+    }
+    Ok(times)
 }
 
 impl Corpus {

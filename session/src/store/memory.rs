@@ -54,17 +54,12 @@ struct Entry {
     events: Vec<Event>,
     head: Head,
     inbox: BTreeMap<Order, InboxRecord>,
-    tombstones: HashMap<MessageId, Tombstone>,
+    /// Where each message that was ever accepted stands or stood.
+    orders: HashMap<MessageId, Order>,
+    /// By order, what remains of a message that has left the inbox.
+    taken: Vec<Option<BodyHash>>,
     verdict: Verdict,
     owner: Option<OwnerId>,
-}
-
-/// What is remembered of a message for ever.
-#[derive(Debug)]
-struct Tombstone {
-    order: Order,
-    /// Absent while the message waits and can be looked at itself.
-    hash: Option<BodyHash>,
 }
 
 impl Default for MemoryStore {
@@ -136,7 +131,8 @@ impl MemoryStore {
             events: op.events.to_vec(),
             head: fold.head().clone(),
             inbox: BTreeMap::new(),
-            tombstones: HashMap::new(),
+            orders: HashMap::new(),
+            taken: Vec::new(),
             verdict,
             owner: None,
         };
@@ -181,25 +177,31 @@ impl Entry {
 
     /// Tells whether this very message was accepted before.
     fn is_same(&self, message: &Message) -> bool {
-        self.tombstones.get(&message.id).is_some_and(|earlier| match earlier.hash {
-            Some(hash) => hash == message.hash(),
-            None => self.inbox.get(&earlier.order).is_some_and(|waiting| waiting.message.hash() == message.hash()),
-        })
+        let Some(order) = self.orders.get(&message.id) else { return false };
+        match self.inbox.get(order) {
+            Some(waiting) => waiting.message.hash() == message.hash(),
+            None => self.remains(*order) == Some(message.hash()),
+        }
+    }
+
+    fn remains(&self, order: Order) -> Option<BodyHash> {
+        self.taken.get(usize::try_from(order).ok()?).copied().flatten()
     }
 
     fn enter(&mut self, message: &Arc<Message>) -> Order {
         let order = self.head.next_order;
         self.head.accept(message, false);
-        self.tombstones.insert(message.id.clone(), Tombstone { order, hash: None });
+        self.orders.insert(message.id.clone(), order);
+        self.taken.push(None);
         self.inbox.insert(order, InboxRecord { order, held: false, message: message.clone() });
         order
     }
 
     fn accept(&mut self, op: &Accept) -> Result<Done, Refused> {
         let message = &op.message;
-        if let Some(earlier) = self.tombstones.get(&message.id) {
+        if let Some(order) = self.orders.get(&message.id) {
             return if self.is_same(message) {
-                Ok(Done::Accepted { order: earlier.order, duplicate: true })
+                Ok(Done::Accepted { order: *order, duplicate: true })
             } else {
                 Err(Refused::MessageIdConflict(message.id.clone()))
             };
@@ -239,8 +241,8 @@ impl Entry {
     fn leave(&mut self, orders: &[Order]) {
         for order in orders {
             if let Some(record) = self.inbox.remove(order) {
-                if let Some(tombstone) = self.tombstones.get_mut(&record.message.id) {
-                    tombstone.hash = Some(record.message.hash());
+                if let Some(remains) = usize::try_from(*order).ok().and_then(|at| self.taken.get_mut(at)) {
+                    *remains = Some(record.message.hash());
                 }
                 self.head.take(&record.message, record.held);
             }
@@ -392,9 +394,9 @@ impl Reader for MemoryReader {
         let entry = self.entry(id)?;
         let entry = lock(&entry);
         Ok(entry
-            .tombstones
+            .orders
             .get(message)
-            .map(|Tombstone { order, hash }| if hash.is_none() { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
+            .map(|order| if entry.inbox.contains_key(order) { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
     }
 
     fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {

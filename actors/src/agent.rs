@@ -222,13 +222,15 @@ impl Agent {
             // Waking what does not exist costs a look and does nothing.
             Err(error) => return Err(error.into()),
         };
-        drop(wake);
         if !existing {
             services.tell(|| Occurrence::Created { session: child.clone(), parent: parent.id.clone(), label: Some(delegate.label.as_str().into()) });
         }
         if let (Some(turn), Some(key)) = (&self.turn, key) {
+            // Handed over before the child is woken, so that it is durable before the child's turn: a child that kills the process does not take
+            // its parent's progress along.
             turn.record_effect(key, EffectKind::Delegate, &delegate.agent, child.as_str());
         }
+        drop(wake);
         Ok(Delegated { child, message: message_id, existing })
     }
 

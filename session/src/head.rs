@@ -53,8 +53,10 @@ pub struct OpenTurn {
     pub message: MessageId,
     /// Which attempt, from 1.
     pub attempt: u32,
-    /// Earlier attempts that ended without progress.
+    /// Attempts in a row before this one that ended without progress.
     pub wasted: u32,
+    /// The furthest step that any attempt has brought to its end.
+    pub reached: u32,
     /// The open step, if one is.
     pub step: Option<u32>,
     /// Steps begun so far.
@@ -70,8 +72,10 @@ pub struct Retry {
     pub message: MessageId,
     /// Attempts so far.
     pub attempts: u32,
-    /// Attempts that ended `interrupted` without progress.
+    /// Newest attempts in a row that ended `interrupted` without progress.
     pub wasted: u32,
+    /// The furthest step that any attempt has brought to its end.
+    pub reached: u32,
 }
 
 /// How a turn ended.
@@ -204,7 +208,11 @@ impl Head {
                     return refuse(format!("step {step} is not open"));
                 }
                 open.step = None;
-                open.progress |= *cut != Some(true);
+                // A retry repeats the steps of the attempts before it; only what goes further is progress.
+                if *cut != Some(true) && *step > open.reached {
+                    open.reached = *step;
+                    open.progress = true;
+                }
             }
             Body::AnswerRecorded { message, .. } => match &mut self.open {
                 Some(open) if open.message == *message => open.progress = true,
@@ -241,17 +249,17 @@ impl Head {
         if self.open.is_some() || turn != self.turns + 1 {
             return Err(FoldError::new(seq, format!("turn {turn} cannot start here")));
         }
-        let (expected, wasted) = match &self.retry {
-            Some(retry) if retry.message == *message => (retry.attempts + 1, retry.wasted),
+        let (expected, wasted, reached) = match &self.retry {
+            Some(retry) if retry.message == *message => (retry.attempts + 1, retry.wasted, retry.reached),
             Some(retry) => return Err(FoldError::new(seq, format!("message {} is to be served first", retry.message))),
-            None => (1, 0),
+            None => (1, 0, 0),
         };
         if attempt != expected {
             return Err(FoldError::new(seq, format!("attempt {attempt} where {expected} is next")));
         }
         self.turns = turn;
         self.retry = None;
-        self.open = Some(OpenTurn { turn, message: message.clone(), attempt, wasted, step: None, steps: 0, progress: false });
+        self.open = Some(OpenTurn { turn, message: message.clone(), attempt, wasted, reached, step: None, steps: 0, progress: false });
         Ok(())
     }
 
@@ -264,8 +272,12 @@ impl Head {
             }
         };
         if !reason.is_final() {
-            let wasted = open.wasted + u32::from(*reason == TurnEnd::Interrupted && !open.progress);
-            self.retry = Some(Retry { message: open.message, attempts: open.attempt, wasted });
+            let wasted = match reason {
+                _ if open.progress => 0,
+                TurnEnd::Interrupted => open.wasted + 1,
+                _ => open.wasted,
+            };
+            self.retry = Some(Retry { message: open.message, attempts: open.attempt, wasted, reached: open.reached });
         }
         self.last = Some(Outcome { turn, kind: reason.as_str().to_owned(), code: reason.error_code().map(str::to_owned) });
         Ok(())

@@ -11,8 +11,10 @@ use super::{list, log, run, send, show, tree};
     version,
     about = "Durable agents: run them, list them, read them, send to them",
     after_help = "Example:\n  greenroom run examples/review.toml\n  greenroom list",
-    disable_help_subcommand = true,
-    max_term_width = 110
+    after_long_help = "Example:\n  greenroom run examples/review.toml\n  greenroom list\n\nExit codes:\n  0  done\n  1  failed\n  \
+                       2  the arguments or the program file make no sense\n  3  a wait timed out\n  4  no such store, session or message\n  \
+                       5  not allowed\n  6  held by another process\n  7  damaged data was found\n  130, 143  ended by a signal",
+    disable_help_subcommand = true
 )]
 pub(crate) struct CommandLine {
     #[command(flatten)]
@@ -27,7 +29,7 @@ pub(crate) struct CommandLine {
 pub(crate) struct Global {
     /// The store: `sqlite:PATH`, or `memory:` for a run that leaves nothing behind.
     ///
-    /// Without it, and without `GREENROOM_STORE`, the store is `greenroom/greenroom.db` in the user's data folder.
+    /// Without it the store is `greenroom/greenroom.db` in the user's data folder.
     #[arg(long, global = true, value_name = "URL", env = "GREENROOM_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
     /// Write the result as JSON.
@@ -36,7 +38,7 @@ pub(crate) struct Global {
     /// Say more on stderr; twice for everything.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// Which diagnostics go to stderr: `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `greenroom=debug`.
+    /// Which diagnostics go to stderr: `error`, `warn`, `info`, `debug`, `trace`, or a filter.
     #[arg(long, global = true, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,
     /// When to use colours. `auto` asks the terminal and `NO_COLOR`.
@@ -47,11 +49,8 @@ pub(crate) struct Global {
 /// When to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Color {
-    /// On a terminal that wants them.
     Auto,
-    /// Everywhere.
     Always,
-    /// Nowhere.
     Never,
 }
 

@@ -25,7 +25,7 @@ use greenroom::SessionId;
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  greenroom list\n  greenroom list 7f3a --json")]
 pub(crate) struct ListArgs {
-    /// The session whose children to list, by its id or a unique beginning of it; without it the roots and orphans.
+    /// The session whose children to list, by its id or its beginning; without it the roots and orphans.
     #[arg(value_name = "PARENT")]
     parent: Option<String>,
     /// Show at most this many.

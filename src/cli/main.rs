@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::{Parser, error::ErrorKind};
+use clap::{CommandFactory, Parser, error::ErrorKind};
 use tracing_subscriber::EnvFilter;
 
 use super::{
@@ -59,6 +59,16 @@ fn start_log(global: &Global) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Takes clap's text apart: the first paragraph says what is wrong, the others what to do.
+fn usage(text: &str) -> Failure {
+    let text = text.split("\nFor more information").next().unwrap_or_default();
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let mut paragraphs = text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty());
+    let failure = Failure::new("USAGE", paragraphs.next().unwrap_or_default());
+    let help = paragraphs.map(|paragraph| paragraph.trim_start_matches("tip: ")).collect::<Vec<_>>().join("\n      ");
+    if help.is_empty() { failure } else { failure.help(help) }
+}
+
 /// Shows what clap has to say: the help that was asked for, or why the arguments make no sense.
 fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     let words = || arguments.iter().skip(1).take_while(|word| *word != "--");
@@ -69,14 +79,12 @@ fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
         let shown = terminal.line(error.render().to_string().trim_end()).and_then(|()| terminal.flush());
         return shown.map_or_else(|failure| failure.exit_code(), |()| ExitCode::SUCCESS);
     }
-    let failure = if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        terminal.remark(error.render().to_string().trim_end());
+    let failure = if matches!(error.kind(), ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand) {
+        terminal.remark(CommandLine::command().render_help().to_string().trim_end());
         terminal.remark("");
         Failure::new("USAGE", "no verb was given")
     } else {
-        let text = error.render().to_string();
-        let text = text.split("\nFor more information").next().unwrap_or_default();
-        Failure::new("USAGE", text.strip_prefix("error: ").unwrap_or(text).trim())
+        usage(&error.render().to_string())
     };
     failure.report(&mut terminal);
     failure.exit_code()

@@ -132,6 +132,6 @@ pub(crate) fn unfinished(report: &RunReport) -> Failure {
     failure.exit(Exit::Failed).help(format!("`greenroom log {root}` shows what led to it"))
 }
 
-fn current_folder() -> Result<PathBuf, Failure> {
+pub(crate) fn current_folder() -> Result<PathBuf, Failure> {
     std::env::current_dir().map_err(|error| Failure::new("USAGE", format!("the current folder is not known: {error}")))
 }

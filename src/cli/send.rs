@@ -1,12 +1,13 @@
 //! `greenroom send`: the message of a session's next turn.
 
-use std::{io::Read, time::Duration};
+use std::{collections::HashSet, io::Read, path::PathBuf, time::Duration};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use greenroom::{
     Entry, MessageId, SessionId,
-    actors::catalog::read_entry,
-    program::parse_duration,
+    actors::{catalog::read_entry, error::QueryError},
+    program::{Program, parse_duration},
+    run::{Prompt, RunOptions},
     session::{
         clock::{Clock, IdSource, RandomIds, SystemClock},
         descriptor::Mode,
@@ -25,6 +26,7 @@ use super::{
     codes::Exit,
     failure::Failure,
     log::LogReader,
+    run,
     session::resolve,
     store,
     terminal::Terminal,
@@ -33,8 +35,10 @@ use super::{
 
 /// Send a session the message of its next turn.
 ///
-/// The message is on disk when this returns; whoever runs the session serves it, now or later. Nothing is run here.
+/// The message is on disk when this returns; whoever runs the session serves it, now or later. Nothing is run here, unless --program says
+/// what with.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("goes_on").args(["wait", "program"]).multiple(true))]
 #[command(after_help = "Example:\n  greenroom send 7f3a 'One more fact.'\n  date | greenroom send 7f3a - --wait --timeout 30s")]
 pub(crate) struct SendArgs {
     /// The receiver, by its id or a unique beginning of it.
@@ -50,44 +54,54 @@ pub(crate) struct SendArgs {
     #[arg(long)]
     wait: bool,
     /// How long to wait, such as `30s`; for ever without it.
-    #[arg(long, value_name = "DUR", requires = "wait", value_parser = parse_duration)]
+    #[arg(long, value_name = "DUR", requires = "goes_on", value_parser = parse_duration)]
     timeout: Option<Duration>,
+    /// Run the tree that the receiver stands in with this program, until nobody in it has work.
+    #[arg(long, value_name = "FILE.toml")]
+    program: Option<PathBuf>,
 }
 
 impl SendArgs {
     /// Sends.
     pub(crate) fn execute(&self, url: &StoreUrl, terminal: &mut Terminal) -> Result<(), Failure> {
+        let program = self.program.as_deref().map(Program::load).transpose()?;
         let text = self.text()?;
-        let store = store::writer(url)?;
-        let sent = self.send(&*store, text, terminal);
-        if let Err(error) = store.close() {
-            tracing::debug!(%error, "the store could not be closed");
+        let sent = self.send(url, text, program.is_some(), terminal)?;
+        if let Some(program) = program {
+            sent.play(&program, url, self.timeout, terminal)?;
         }
-        sent
+        if self.wait {
+            // A program has had its time; what it has not served by now it will not serve.
+            let timeout = if self.program.is_some() { Some(Duration::ZERO) } else { self.timeout };
+            sent.wait(url, timeout, terminal)
+        } else if terminal.is_json() {
+            terminal.json(&json!({"message_id": sent.id}))
+        } else {
+            Ok(())
+        }
     }
 
-    fn send(&self, store: &dyn Store, text: String, terminal: &mut Terminal) -> Result<(), Failure> {
+    /// Accepts the message, and lets go of the store: a wait needs a reader only.
+    fn send(&self, url: &StoreUrl, text: String, with_program: bool, terminal: &mut Terminal) -> Result<Sent, Failure> {
+        let store = store::writer(url)?;
         let mut reader = store.reader()?;
         let receiver = resolve(&mut *reader, &self.id)?;
         check_receiver(&mut *reader, &receiver)?;
+        let root = if with_program { Some(root_of(&mut *reader, &receiver)?) } else { None };
         let id = match &self.message_id {
             Some(id) => MessageId::new(id)?,
             None => MessageId::from_uuid(RandomIds.uuid()),
         };
-        let message = Message::turn(&id, text, Source::User, SystemClock.now_ms())?;
-        accept(store, &receiver, message)?;
+        accept(&*store, &receiver, Message::turn(&id, text, Source::User, SystemClock.now_ms())?)?;
+        drop(reader);
+        if let Err(error) = store.close() {
+            tracing::debug!(%error, "the store could not be closed");
+        }
         if !terminal.is_json() {
             terminal.line(format_args!("message queued as the next turn for subagent {}", Escaped(receiver.as_str())))?;
             terminal.flush()?;
-        } else if !self.wait {
-            return terminal.json(&json!({"message_id": id}));
         }
-        if !self.wait {
-            return Ok(());
-        }
-        // From the beginning: a message that had been accepted before may have had its turn.
-        let served = until_served(&mut LogReader::new(&mut *reader, receiver.clone(), 0), &id, self.timeout)?;
-        finish(served, &receiver, &id, &mut *reader, terminal)
+        Ok(Sent { receiver, root, id })
     }
 
     fn text(&self) -> Result<String, Failure> {
@@ -134,35 +148,71 @@ fn accept(store: &dyn Store, receiver: &SessionId, message: Message) -> Result<(
     }
 }
 
-/// Says what became of the message, once it is known.
-fn finish(served: Option<Served>, receiver: &SessionId, id: &MessageId, reader: &mut dyn Reader, terminal: &mut Terminal) -> Result<(), Failure> {
-    let failed = |code: String, message: String| Failure::new(code, message).exit(Exit::Failed).fact("message_id", json!(id));
-    match served {
-        Some(Served::Ended { turn, reason, answer }) => {
-            let code = reason.error_code();
-            if terminal.is_json() {
-                let outcome = reason.as_str();
-                terminal.json(&json!({"message_id": id, "turn": turn, "outcome": outcome, "code": code, "answer": answer}))?;
-            } else if let Some(answer) = answer {
-                terminal.said(&answer)?;
+/// A message that is accepted.
+#[derive(Debug)]
+struct Sent {
+    receiver: SessionId,
+    /// The root of the receiver's tree, where a program is to run it.
+    root: Option<SessionId>,
+    id: MessageId,
+}
+
+impl Sent {
+    /// Runs the tree. Whether the root's own last turn went well is not asked: the message may be another session's.
+    fn play(&self, program: &Program, url: &StoreUrl, timeout: Option<Duration>, terminal: &Terminal) -> Result<(), Failure> {
+        let mut options = RunOptions::new(url.clone(), run::current_folder()?);
+        options.root.clone_from(&self.root);
+        options.prompt = Prompt::Nothing;
+        options.timeout = timeout;
+        let report = run::play(program, options, terminal).map_err(|failure| failure.fact("message_id", json!(self.id)))?;
+        if report.stuck.is_empty() { Ok(()) } else { Err(run::unfinished(&report).fact("message_id", json!(self.id))) }
+    }
+
+    /// Follows the log until the message's turn has ended. From the beginning: a message that had been accepted before may have had its
+    /// turn.
+    fn wait(&self, url: &StoreUrl, timeout: Option<Duration>, terminal: &mut Terminal) -> Result<(), Failure> {
+        let mut reader = store::reader(url)?;
+        let served = until_served(&mut LogReader::new(&mut *reader, self.receiver.clone(), 0), &self.id, timeout)?;
+        let fail = |code: &str, what: String| Failure::new(code.to_owned(), what).fact("message_id", json!(self.id));
+        match served {
+            Some(Served::Ended { turn, reason, answer }) => {
+                if terminal.is_json() {
+                    let (outcome, code) = (reason.as_str(), reason.error_code());
+                    terminal.json(&json!({"message_id": self.id, "turn": turn, "outcome": outcome, "code": code, "answer": answer}))?;
+                } else if let Some(answer) = answer {
+                    terminal.said(&answer)?;
+                }
+                let failure = match &reason {
+                    TurnEnd::Completed => return Ok(()),
+                    TurnEnd::Error { code, message } => fail(code, format!("turn {turn} failed: {message}")),
+                    TurnEnd::Aborted { cause } => fail("TURN_FAILED", format!("turn {turn} was aborted: {cause}")),
+                    other => fail("TURN_FAILED", format!("turn {turn} ended as {}", other.as_str())),
+                };
+                Err(failure.exit(Exit::Failed).answered())
             }
-            terminal.flush()?;
-            match &reason {
-                TurnEnd::Completed => Ok(()),
-                TurnEnd::Error { code, message } => Err(failed(code.clone(), format!("turn {turn} failed: {message}")).answered()),
-                TurnEnd::Aborted { cause } => Err(failed("TURN_FAILED".to_owned(), format!("turn {turn} was aborted: {cause}")).answered()),
-                other => Err(failed("TURN_FAILED".to_owned(), format!("turn {turn} ended as {}", other.as_str())).answered()),
+            Some(Served::Withdrawn) => Err(fail("MESSAGE_WITHDRAWN", format!("message {} was taken back", self.id))),
+            None => {
+                let held = reader.leases(None)?.iter().any(|lease| lease.alive && lease.session == self.receiver);
+                let failure = fail("TIMED_OUT", format!("message {} is accepted, but its turn has not ended in time", self.id));
+                let nobody = "nobody runs the session now: `greenroom run FILE.toml --root ROOT` serves it, and the message waits until then";
+                Err(if held { failure } else { failure.help(nobody) })
             }
         }
-        Some(Served::Withdrawn) => Err(failed("MESSAGE_WITHDRAWN".to_owned(), format!("message {id} was taken back"))),
-        None => {
-            let held = reader.leases(None)?.iter().any(|lease| lease.alive && lease.session == *receiver);
-            let failure = Failure::new("TIMED_OUT", format!("message {id} is accepted, but its turn has not ended in time")).fact("message_id", json!(id));
-            Err(if held {
-                failure
-            } else {
-                failure.help("nobody runs the session now: `greenroom run FILE.toml --root ROOT` serves it, and the message waits until then")
-            })
+    }
+}
+
+/// Goes up to the root of the tree that a session stands in.
+fn root_of(reader: &mut dyn Reader, id: &SessionId) -> Result<SessionId, Failure> {
+    let mut seen = HashSet::new();
+    let mut at = id.clone();
+    loop {
+        let Some(header) = reader.header(&at)? else {
+            return Err(Failure::new("NOT_A_ROOT", format!("the tree of session {id} has lost its root: {at} is not in the store")));
+        };
+        match &header.parent {
+            None => return Ok(at),
+            Some(parent) if seen.insert(parent.clone()) => at = parent.clone(),
+            Some(_) => return Err(QueryError::InvalidLineage(id.clone()).into()),
         }
     }
 }

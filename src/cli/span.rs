@@ -1,7 +1,5 @@
 //! Times and spans of time as people read them.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 
 /// Writes a span with its two most telling digits: `0.4 s`, `12 s`, `5 min`, `3 h`, `2 d`.
@@ -13,11 +11,6 @@ pub(crate) fn span(ms: u64) -> String {
         7_200_000..172_800_000 => format!("{} h", ms / 3_600_000),
         _ => format!("{} d", ms / 86_400_000),
     }
-}
-
-/// Writes a duration as a span.
-pub(crate) fn duration(duration: Duration) -> String {
-    span(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Writes milliseconds since the Unix epoch as a time in UTC, to the second.

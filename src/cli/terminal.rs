@@ -22,24 +22,18 @@ pub(crate) struct Terminal {
     verbose: u8,
     paint: Paint,
     paint_err: Paint,
-    on_screen: bool,
-    watched: bool,
 }
 
 impl Terminal {
     /// Looks at the flags and at the two streams.
     pub(crate) fn new(global: &Global) -> Self {
-        let on_screen = io::stdout().is_terminal();
-        let watched = io::stderr().is_terminal();
         Self {
             out: BufWriter::new(io::stdout()),
             closed: false,
             json: global.json,
             verbose: global.verbose,
-            paint: Paint::of(global.color, on_screen),
-            on_screen,
-            paint_err: Paint::of(global.color, watched),
-            watched,
+            paint: Paint::of(global.color, io::stdout().is_terminal()),
+            paint_err: Paint::of(global.color, io::stderr().is_terminal()),
         }
     }
 
@@ -54,8 +48,9 @@ impl Terminal {
     }
 
     /// Tells whether somebody looks at stderr now.
+    #[expect(clippy::unused_self, reason = "remarks belong to the terminal as results do")]
     pub(crate) fn watched(&self) -> bool {
-        self.watched
+        io::stderr().is_terminal()
     }
 
     /// Tells whether nobody reads stdout any more.
@@ -81,7 +76,7 @@ impl Terminal {
 
     /// Writes what an agent said: as it is, but escaped where a terminal would obey it.
     pub(crate) fn said(&mut self, text: &str) -> Result<(), Failure> {
-        if self.on_screen { self.line(EscapedLines(text)) } else { self.line(text) }
+        if io::stdout().is_terminal() { self.line(EscapedLines(text)) } else { self.line(text) }
     }
 
     /// Writes a JSON document on a line of its own.

@@ -16,19 +16,22 @@ use super::{
 
 /// Characters of an id that stand for it here: a beginning that every verb takes.
 const SHORT_ID: usize = 8;
+/// Characters of a recorded input that are shown.
+const RECORDED_CHARS: usize = 100;
 
 /// Writes events as lines, in the order of the log.
 #[derive(Debug)]
 pub(crate) struct Transcript {
     paint: Paint,
-    turn_began: u64,
+    /// When the turn under way began; unknown where the transcript begins within it.
+    turn_began: Option<u64>,
     seed_length: u64,
 }
 
 impl Transcript {
     /// Begins a transcript of a log whose first `seed_length` events were inherited.
     pub(crate) fn new(paint: Paint, seed_length: u64) -> Self {
-        Self { paint, turn_began: 0, seed_length }
+        Self { paint, turn_began: None, seed_length }
     }
 
     /// Returns the lines of the next event; none where it says nothing to a person.
@@ -48,7 +51,7 @@ impl Transcript {
             Body::ActivationStart { epoch } => lines.push(self.aside(format!("epoch {epoch} begins, {}", span::time(event.time)))),
             Body::ActivationEnd { epoch, reason } => lines.push(self.aside(format!("epoch {epoch} ends: {}", name_of(reason)))),
             Body::TurnStart { turn, message, attempt } => {
-                self.turn_began = event.time;
+                self.turn_began = Some(event.time);
                 let again = if *attempt > 1 { self.paint.show(Role::Odd, format!(" · attempt {attempt}")).to_string() } else { String::new() };
                 let aside = self.paint.show(Role::Aside, format!(" · {} · message {}", span::time(event.time), short(message.as_str()))).to_string();
                 lines.push(String::new());
@@ -57,8 +60,11 @@ impl Transcript {
             Body::TurnEnd { reason, .. } => lines.push(self.turn_end(reason, event.time)),
             Body::StepEnd { step, cut: Some(true), .. } => lines.push(self.aside(format!("  step {step} was cut off"))),
             Body::Memo { key, text, .. } => {
-                let name = key.as_deref().map_or_else(|| "memo".to_owned(), |key| format!("memo {}", Escaped(key)));
-                lines.extend(speech(&name, text).into_iter().map(|line| self.aside(line)));
+                lines.extend(match key {
+                    // A recorded input is for the machine; its beginning is enough to know it by.
+                    Some(key) => vec![self.aside(format!("  recorded {}: {}", Escaped(key), beginning(text)))],
+                    None => speech("memo", text).into_iter().map(|line| self.aside(line)).collect(),
+                });
             }
             Body::EffectAccepted { kind, target, id, .. } => lines.push(self.aside(format!("  → {} {} ({})", kind.as_str(), short(target), short(id)))),
             Body::AnswerRecorded { text, .. } => lines.push(self.aside(format!("  the command answered, {}", span::bytes(text.len() as u64)))),
@@ -91,8 +97,8 @@ impl Transcript {
         }
     }
 
-    fn turn_end(&self, reason: &TurnEnd, time: u64) -> String {
-        let span = self.aside(format!(" · {}", span::span(time.saturating_sub(self.turn_began))));
+    fn turn_end(&mut self, reason: &TurnEnd, time: u64) -> String {
+        let span = self.turn_began.take().map_or_else(String::new, |began| self.aside(format!(" · {}", span::span(time.saturating_sub(began)))));
         let (role, text) = match reason {
             TurnEnd::Completed => (Role::Good, "completed".to_owned()),
             TurnEnd::MaxTokens => (Role::Odd, "ended: the model ran out of output tokens".to_owned()),
@@ -139,6 +145,13 @@ fn speaker(source: &Source) -> String {
         Source::SubagentSettled { session, .. } => format!("notice of {}", short(session.as_str())),
         Source::Agent { name } | Source::Plugin { name } | Source::Model { name, .. } => Escaped(name).to_string(),
         other => Escaped(other.kind()).to_string(),
+    }
+}
+
+fn beginning(text: &str) -> String {
+    match text.char_indices().nth(RECORDED_CHARS) {
+        Some((at, _)) => format!("{}…", Escaped(text.get(..at).unwrap_or(text))),
+        None => Escaped(text).to_string(),
     }
 }
 

@@ -28,7 +28,8 @@ impl Pause {
 
     /// Waits.
     pub(crate) fn wait(&mut self, time: Duration) {
-        self.0.block_on(tokio::time::sleep(time));
+        // A timer needs its runtime when it is made, hence the block.
+        self.0.block_on(async { tokio::time::sleep(time).await });
     }
 }
 

@@ -67,6 +67,9 @@ pub(crate) fn read(store: &Path) -> Vec<Audited> {
         .collect()
 }
 
+/// One start of a turn: its place in the log, the turn's number, the attempt, and how it ended.
+type Started = (usize, u64, u64, Option<String>);
+
 impl Audited {
     /// Returns the events of a type with their data.
     pub(crate) fn of<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = (usize, &'a Value)> {
@@ -74,7 +77,7 @@ impl Audited {
     }
 
     /// Returns the turns of each message: place of the start, turn number, attempt, and how it ended.
-    pub(crate) fn turns(&self) -> BTreeMap<String, Vec<(usize, u64, u64, Option<String>)>> {
+    pub(crate) fn turns(&self) -> BTreeMap<String, Vec<Started>> {
         let ends: HashMap<u64, String> =
             self.of("turn/end").map(|(_, data)| (data["turn"].as_u64().unwrap(), data["reason"]["kind"].as_str().unwrap().to_owned())).collect();
         let mut turns: BTreeMap<String, Vec<_>> = BTreeMap::new();

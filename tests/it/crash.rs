@@ -48,6 +48,7 @@ timeout = "30s"
 env = { SIDE = "{side}", DIR = "{dir}", FILE = "{params.file}" }
 command = ["sh", "-c", '''
 printf '%s %s %s\n' "$GREENROOM_SESSION" "$GREENROOM_TURN" "$GREENROOM_ATTEMPT" >>"$SIDE"
+sleep 0.05
 case $GREENROOM_MESSAGE in
 count) wc -l <"$DIR/$FILE" ;;
 *) awk 'length > length(longest) { longest = $0 } END { print longest }' <"$DIR/$FILE" ;;
@@ -60,8 +61,9 @@ impl Desk {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("files")).unwrap();
         for n in 0..files {
-            let lines: String = (0..=n).map(|line| format!("line {line} of file {n} {}\n", "x".repeat(line))).collect();
-            std::fs::write(folder.path().join(format!("files/file-{n:02}.txt")), lines).unwrap();
+            let lines: Vec<String> = (0..=n).map(|line| format!("line {line} of file {n} {}\n", "x".repeat(line))).collect();
+            let lines = lines.concat();
+            std::fs::write(folder.path().join(format!("files/file-{n:03}.txt")), lines).unwrap();
         }
         std::fs::write(folder.path().join("review.toml"), PROGRAM).unwrap();
         Self { folder }
@@ -73,7 +75,13 @@ impl Desk {
 
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
-        command.arg("--store").arg(format!("sqlite:{}", self.path("desk.db").display())).current_dir(self.folder.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .arg("--store")
+            .arg(format!("sqlite:{}", self.path("desk.db").display()))
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command
     }
 
@@ -99,7 +107,38 @@ impl Desk {
 
     /// Starts a run and kills it after a time; false if it had ended by then.
     fn run_and_kill(&self, after: Duration) -> bool {
+        let child = self.run(self.root().as_deref()).spawn().unwrap();
+        Self::kill(child, after)
+    }
+
+    /// Starts a run and kills it a time after its commands have given so many answers; false if it had ended by then.
+    ///
+    /// Without answers it would be a poison message: one whose attempts all end without progress is not served for ever.
+    fn run_and_kill_after_answers(&self, answers: i64, after: Duration) -> bool {
+        let since = self.newest_event();
         let mut child = self.run(self.root().as_deref()).spawn().unwrap();
+        while self.answers_after(since) < answers {
+            if ends_within(&mut child, Duration::from_millis(2)) {
+                return false;
+            }
+        }
+        Self::kill(child, after)
+    }
+
+    fn ask(&self, query: &str, argument: i64) -> Option<i64> {
+        let db = rusqlite::Connection::open_with_flags(self.path("desk.db"), rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
+        db.query_row(query, [argument], |row| row.get(0)).ok()
+    }
+
+    fn newest_event(&self) -> i64 {
+        self.ask("SELECT coalesce(max(rowid), ?1) FROM event", 0).unwrap_or(0)
+    }
+
+    fn answers_after(&self, event: i64) -> i64 {
+        self.ask("SELECT count(*) FROM event WHERE rowid > ?1 AND body ->> '$.type' = 'answer/recorded'", event).unwrap_or(0)
+    }
+
+    fn kill(mut child: Child, after: Duration) -> bool {
         let killed = !ends_within(&mut child, after);
         if killed {
             child.kill().unwrap();
@@ -177,15 +216,15 @@ fn fifty_reviews_killed_once_each_end_in_the_same_table() {
 #[test]
 fn a_review_killed_twenty_times_ends_in_the_same_table() {
     const KILLS: u32 = 20;
-    let (expected, took) = undisturbed(FILES);
-    let desk = Desk::new(FILES);
-    let mut killed = 0;
+    const MANY: usize = 200;
+    let (expected, _) = undisturbed(MANY);
+    let desk = Desk::new(MANY);
     for n in 0..KILLS {
-        // Long enough to get somewhere: a message whose attempts all end without progress is a poison message.
-        killed += u32::from(desk.run_and_kill(took / 4 + took * (n % 5) / 20));
+        // As many answers as turns run at once: whoever was cut off is served before the next kill.
+        assert!(desk.run_and_kill_after_answers(8, Duration::from_millis(u64::from(n * 7 % 40))), "the review had ended before kill {n}");
     }
-    assert_eq!(table(&desk.finish()), expected, "killed {killed} times");
-    desk.audit(FILES);
+    assert_eq!(table(&desk.finish()), expected);
+    desk.audit(MANY);
 }
 
 /// A command that kills the runtime itself, named by a file that the test writes.

@@ -1,5 +1,38 @@
 //! The integration tests, in one binary. Modules are named for behaviour.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking, also in its helpers")]
 
+#[cfg(feature = "sqlite")]
 mod audit;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_errors;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_list;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_run;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_send;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_show;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod crash;
 mod log_format;
+#[cfg(feature = "sqlite")]
 mod senders;
+
+/// A file that is no module would never be compiled, and its tests never run.
+#[test]
+fn every_file_of_this_folder_is_a_module() {
+    let this = include_str!("main.rs");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let is_module = name == "main" || this.contains(&format!("\nmod {name};"));
+        assert!(is_module, "{} is not listed in tests/it/main.rs", path.display());
+    }
+}

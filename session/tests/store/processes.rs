@@ -171,7 +171,13 @@ fn what_a_killed_process_was_told_is_accepted_is_there() {
 fn closing_one_opening_of_two_does_not_let_others_delete_the_wal() {
     let f = Fixture::sqlite();
     f.root("r");
-    // Opened, looked at in every way and closed again within this process, while the first opening lives.
+    // Opened, looked at in every way and closed again within this process, while the first opening lives; once with an empty WAL, when a
+    // file is looked at without one.
+    let emptied = rusqlite::Connection::open(f.path()).unwrap();
+    emptied.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+    drop(emptied);
+    assert_eq!(std::fs::metadata(f.path().with_file_name("store.db-wal")).unwrap().len(), 0);
+    drop(open_reader(f.path()).unwrap());
     drop(SqliteStore::open(f.path()).unwrap());
     drop(SqliteStore::open_existing(f.path()).unwrap());
     drop(open_reader(f.path()).unwrap());

@@ -3,10 +3,10 @@
 //! A batch is one transaction with one sync (`WAL`, `synchronous=FULL`). Beside the file `FILE` lie SQLite's own `FILE-wal` and `FILE-shm`,
 //! `FILE-lock` (writers stand in a row there) and `FILE-nodes/` (one locked file per live owner).
 //!
-//! - [`birth`]: how the file comes to be, and how another one is refused. [`schema`]: the tables.
-//! - [`writer`]: transactions. [`write`], [`claim`]: the operations in them. [`kept`]: what is remembered between them. [`node`]: who is alive.
-//! - [`log`]: the ground truth of a session. [`summary`], [`family`], [`tally`]: what is derived from it and may be lost at any time.
-//! - [`read`], [`describe`]: the reader.
+//! - `birth`: how the file comes to be, and how another one is refused. `schema`: the tables.
+//! - `writer`: transactions. `write`, `claim`: the operations in them. `kept`: what is remembered between them. `node`: who is alive.
+//! - `log`: the ground truth of a session. `summary`, `family`, `tally`: what is derived from it and may be lost at any time.
+//! - `read`, `describe`: the reader.
 
 use std::{
     path::Path,

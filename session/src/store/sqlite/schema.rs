@@ -87,7 +87,6 @@ CREATE TABLE tally(
 ) STRICT;
 
 CREATE TABLE lease(sid INTEGER PRIMARY KEY, owner TEXT NOT NULL, epoch INTEGER NOT NULL) STRICT;
-CREATE INDEX lease_owner ON lease(owner);
 CREATE TABLE node(
     owner TEXT PRIMARY KEY,
     boot_id TEXT NOT NULL,

@@ -175,23 +175,32 @@ pub(super) fn each(conn: &Connection, mut see: impl FnMut(SessionId, Option<(Fou
     Ok(())
 }
 
-/// Derives every row again that is no good, and the tally with them. Costs the store's sessions; called when the tally is found damaged.
+/// Derives every row again that is no good, and the tally with them. Costs every session's row; called when the tally is found damaged.
 pub(super) fn rebuild(conn: &Connection) -> Result<Tally, StoreError> {
     let mut tally = Tally::default();
-    let mut good = Vec::new();
+    let mut working = Vec::new();
+    let mut bad = Vec::new();
     each(conn, |id, known| {
         if let Some((found, summary)) = known {
             if summary.head.wants_holder() {
-                tally.work.add(sid_hash(found.sid));
+                working.push(found.sid);
             }
-            good.push((id, found, summary));
+            if summary::read(conn, &id, &found)?.is_none() {
+                bad.push((id, found));
+            }
         }
         Ok(())
     })?;
+    for (id, found) in &bad {
+        if let Ok(summary) = summary::derive(conn, id, found) {
+            summary::put(conn, id, found, &summary)?;
+        }
+    }
     // A session whose log is damaged has no work that could be done.
     conn.execute("UPDATE summary SET work = 0 WHERE work != 0", [])?;
-    for (id, found, summary) in &good {
-        summary::put(conn, id, found, summary)?;
+    for sid in working {
+        conn.prepare_cached("UPDATE summary SET work = 1 WHERE sid = ?1")?.execute([sid])?;
+        tally.work.add(sid_hash(sid));
     }
     conn.execute("DELETE FROM orphan", [])?;
     for parent in missing_parents(conn)? {

@@ -82,6 +82,14 @@ fn a_number_that_may_be_in_the_file_is_not_used_again() {
 }
 
 #[test]
+fn a_number_that_somebody_removed_proves_nothing() {
+    let (_folder, store, id) = store();
+    fail(&store, &[Fault::Forgotten]);
+    assert!(matches!(store.commit(&[accept(&id, "m0")]), Err(CommitError::Indeterminate(_))));
+    assert_eq!(store.commit(&[accept(&id, "m0")]).unwrap(), [Ok(Done::Accepted { order: 0, duplicate: true })]);
+}
+
+#[test]
 fn a_full_disk_commits_nothing_and_says_so() {
     let (_folder, store, id) = store();
     fail(&store, &[Fault::Full]);

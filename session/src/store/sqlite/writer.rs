@@ -48,6 +48,8 @@ pub(super) enum Fault {
     Lost,
     /// The commit fails and all of it is in the file.
     Done,
+    /// The same, and the owner's row is gone before anybody looks.
+    Forgotten,
     /// The disk is full at the commit.
     Full,
     /// The file cannot be opened again.
@@ -160,7 +162,11 @@ impl Writer {
     fn fail(&mut self, fault: Fault) -> Result<(), rusqlite::Error> {
         use rusqlite::ffi;
         let conn = self.conn.as_ref().unwrap();
-        conn.execute_batch(if fault == Fault::Done { "COMMIT" } else { "ROLLBACK; BEGIN" })?;
+        conn.execute_batch(match fault {
+            Fault::Done => "COMMIT",
+            Fault::Forgotten => "COMMIT; DELETE FROM node",
+            Fault::Lost | Fault::Full | Fault::Barrier => "ROLLBACK; BEGIN",
+        })?;
         let code = if fault == Fault::Full { ffi::SQLITE_FULL } else { ffi::SQLITE_IOERR_FSYNC };
         Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))
     }
@@ -196,7 +202,12 @@ impl Writer {
         match self.barrier(batch + 1) {
             Ok(found) => {
                 self.batch = batch + 1;
-                if found == Some(batch) { Ok(()) } else { Err(CommitError::NotCommitted(error)) }
+                match found {
+                    Some(found) if found == batch => Ok(()),
+                    // Somebody has removed a row that was there, and with it the answer.
+                    None if self.renewed_at.is_some() => Err(CommitError::Indeterminate(error)),
+                    _ => Err(CommitError::NotCommitted(error)),
+                }
             }
             Err(barrier) => {
                 tracing::error!(error = %barrier, "what became of the commit is unknown");

@@ -1,0 +1,205 @@
+//! `greenroom run`.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{BufRead, BufReader, Write},
+    process::{Child, Command, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::cli::{self, Desk, Said, continuable, redact};
+
+const STORY: &str = r#"
+[run]
+root = "editor"
+prompt = "Cover the launch in {city}."
+
+[vars]
+city = "Lyon"
+
+[agents.editor]
+behavior = "script"
+turns = [ [ { say = "started in {city}" } ], [ { fail = "no more" } ] ]
+"#;
+
+/// A root that answers when its child has read a pipe to its end; each turn has a pipe of its own.
+const PIPE: &str = r#"
+[run]
+root = "editor"
+prompt = "Begin."
+
+[agents.editor]
+behavior = "script"
+turns = [
+  [ { delegate = { agent = "reader", as = "r", description = "read the pipe", prompt = "first" } },
+    { await = "children" },
+    { say = "{reports}" } ],
+]
+
+[agents.reader]
+behavior = "command"
+answer = "text"
+command = ["sh", "-c", "cat pipe-$GREENROOM_TURN"]
+"#;
+
+fn pipes(desk: &Desk) {
+    let paths = ["pipe-1", "pipe-2"].map(|name| desk.path(name));
+    assert!(Command::new("mkfifo").args(paths).status().unwrap().success());
+    desk.write("pipe.toml", PIPE);
+}
+
+/// Opens a pipe, which waits for the one who reads it: the child is in that turn then.
+fn writer(desk: &Desk, turn: u64) -> File {
+    OpenOptions::new().write(true).open(desk.path(&format!("pipe-{turn}"))).unwrap()
+}
+
+fn start(desk: &Desk, words: &[&str]) -> Child {
+    desk.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn end(child: Child) -> Said {
+    Said::of(&child.wait_with_output().unwrap())
+}
+
+#[test]
+fn stdout_has_the_answer_and_nothing_else() {
+    let desk = Desk::new();
+    desk.write("story.toml", STORY);
+    let said = desk.run(&["run", "story.toml", "--set", "city=Nice"]);
+    assert_eq!((said.exit, said.out.as_str()), (0, "started in Nice\n"));
+    let lines: Vec<_> = said.err.lines().collect();
+    assert_eq!((redact(lines[0]).as_str(), lines.len()), ("root <id 0>", 2), "{said:?}");
+    assert!(lines[1].starts_with("1 turn, 1 message, 0 children, 0 failed, "), "{said:?}");
+    let loud = desk.run(&["run", "-v", "story.toml"]);
+    assert!(redact(&loud.err).contains("<id 0> turn 1 completed\n"), "{loud:?}");
+}
+
+#[test]
+fn json_has_the_documented_keys_and_a_failed_turn_is_exit_1() {
+    let desk = Desk::new();
+    desk.write("story.toml", STORY);
+    let first = desk.run(&["run", "story.toml", "--json"]).json();
+    let keys: Vec<_> = first.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(keys.len(), 8);
+    for key in ["root", "answer", "turns", "messages", "children", "failed", "wall_ms", "store"] {
+        assert!(keys.contains(&key), "{keys:?}");
+    }
+    let root = first["root"].as_str().unwrap();
+    let nothing = desk.run(&["run", "story.toml", "--root", root]);
+    assert_eq!((nothing.exit, nothing.out.as_str()), (0, "started in Lyon\n"), "the prompt is given once");
+    let failed = desk.run(&["run", "story.toml", "--root", &root[..8], "--prompt", "And now?", "--json"]);
+    assert_eq!((failed.exit, &failed.json()["failed"]), (1, &json!(1)), "{failed:?}");
+    assert!(failed.err.contains("the root's last turn failed: no more"), "{failed:?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let desk = Desk::new();
+    desk.write("story.toml", STORY);
+    for (words, exit) in [
+        (&["run", "story.toml", "--set", "town=Nice"][..], 2),
+        (&["run", "story.toml", "--set", "nonsense"], 2),
+        (&["run", "story.toml", "--timeout", "soon"], 2),
+    ] {
+        let said = desk.run(words);
+        assert_eq!((said.exit, said.out.as_str()), (exit, ""), "{said:?}");
+    }
+    let root = desk.run(&["run", "story.toml", "--json"]).json()["root"].as_str().unwrap().to_owned();
+    let said = desk.run(&["run", "story.toml", "--root", &root, "--set", "city=Nice"]);
+    assert_eq!(said.exit, 2, "{said:?}");
+    assert_eq!(desk.run(&["run", "story.toml", "--root", "no-such-root"]).exit, 4);
+}
+
+#[test]
+fn a_second_terminal_lists_sends_and_follows_while_a_run_is_live() {
+    let desk = Desk::new();
+    pipes(&desk);
+    let running = start(&desk, &["run", "pipe.toml"]);
+    let mut pipe = writer(&desk, 1);
+    let root = desk.run(&["list"]).out;
+    assert!(redact(&root).starts_with("<id 0> [running] — "), "{root}");
+    let root = root.split(' ').next().unwrap();
+    let child = desk.run(&["list", root]).out;
+    assert_eq!(redact(&child), "<id 0> [running] — read the pipe\n");
+    let child = child.split(' ').next().unwrap();
+    let held = desk.run(&["run", "pipe.toml", "--root", root, "--json"]);
+    assert_eq!((held.exit, &held.json()["error"]["code"]), (6, &json!("SESSION_HELD")), "{held:?}");
+
+    let mut following = start(&desk, &["log", child, "--follow", "--raw"]);
+    let waiting = start(&desk, &["send", child, "second", "--message-id", "m-2", "--wait"]);
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut until = |wanted: &str| lines.by_ref().find(|line| line.contains(wanted)).expect("the log goes on");
+    until("\"turn/start\"");
+    pipe.write_all(b"one\n").unwrap();
+    drop(pipe);
+    assert!(until("\"turn/end\"").contains("completed"));
+    let mut pipe = writer(&desk, 2);
+    pipe.write_all(b"two\n").unwrap();
+    drop(pipe);
+    assert!(until("\"turn/start\"").contains("\"message\":\"m-2\""));
+    until("\"turn/end\"");
+    following.kill().unwrap();
+    following.wait().unwrap();
+
+    let said = end(running);
+    assert_eq!(said.exit, 0, "{said:?}");
+    let waited = end(waiting);
+    assert_eq!((waited.exit, waited.out.lines().last()), (0, Some("two")), "{waited:?}");
+}
+
+#[test]
+fn a_signal_ends_a_run_in_good_order_and_the_next_goes_on() {
+    let desk = Desk::new();
+    pipes(&desk);
+    let running = start(&desk, &["run", "pipe.toml"]);
+    let pipe = writer(&desk, 1);
+    kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
+    let said = end(running);
+    assert_eq!((said.exit, said.out.as_str()), (143, ""), "{said:?}");
+    assert!(said.err.contains("error[SIGNALLED]: "), "{said:?}");
+    drop(pipe);
+    let root = desk.run(&["list"]).out.split(' ').next().unwrap().to_owned();
+    assert!(said.err.contains(&format!("--root {root}` goes on")), "{said:?}");
+    let again = start(&desk, &["run", "pipe.toml", "--root", &root]);
+    writer(&desk, 2).write_all(b"one\n").unwrap();
+    let said = end(again);
+    assert_eq!(said.exit, 0, "{said:?}");
+    assert!(said.out.contains("one"), "{said:?}");
+}
+
+#[test]
+fn a_run_that_takes_too_long_is_exit_3_and_leaves_the_work() {
+    let desk = Desk::new();
+    pipes(&desk);
+    let said = desk.run(&["run", "pipe.toml", "--timeout", "300ms", "--json"]);
+    assert_eq!((said.exit, &said.json()["error"]["code"]), (3, &json!("TIMED_OUT")), "{said:?}");
+    // How far it came in that time is not known; that nobody holds it any more is.
+    assert!(!desk.run(&["tree"]).out.contains("[running]"));
+}
+
+#[test]
+fn a_run_over_a_memory_store_leaves_nothing_behind() {
+    let desk = Desk::new();
+    desk.write("story.toml", STORY);
+    let said = desk.run(&["--store", "memory:", "run", "story.toml"]);
+    assert_eq!((said.exit, said.out.as_str()), (0, "started in Lyon\n"));
+    assert!(!desk.path("desk.db").exists());
+    assert_eq!(desk.run(&["run", "story.toml", "--store", "memory:", "--root", "abcd"]).exit, 4);
+}
+
+#[test]
+fn work_that_cannot_run_is_told_and_is_exit_1() {
+    let desk = Desk::new();
+    desk.write("story.toml", STORY);
+    let root = desk.run(&["run", "story.toml", "--json"]).json()["root"].as_str().unwrap().to_owned();
+    let store = desk.store();
+    cli::child(&store, "stranger", &root, &continuable("played by nobody"), 100);
+    drop(store);
+    assert_eq!(desk.run(&["send", "stranger", "hello"]).exit, 0);
+    let said = desk.run(&["run", "story.toml", "--root", &root]);
+    assert_eq!(said.exit, 1, "{said:?}");
+    assert!(said.err.contains("stranger has work and cannot run [AGENT_UNKNOWN]: "), "{said:?}");
+    assert!(desk.run(&["list", &root, "--json"]).json()["entries"][0]["pending"] == 1, "the message waits");
+}

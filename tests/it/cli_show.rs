@@ -1,0 +1,125 @@
+//! `greenroom show` and `greenroom log`.
+
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use crate::cli::{self, Desk, continuable, redact};
+
+const PROGRAM: &str = r#"
+[run]
+root = "editor"
+label = "launch story"
+prompt = "Cover the launch in {city}."
+
+[vars]
+city = "Lyon"
+
+[agents.editor]
+behavior = "script"
+turns = [ [ { memo = "thinking" }, { say = "started\nin {city}" } ] ]
+"#;
+
+fn lived() -> (Desk, String) {
+    let desk = Desk::new();
+    desk.write("story.toml", PROGRAM);
+    let root = desk.run(&["run", "story.toml", "--json"]).json()["root"].as_str().unwrap().to_owned();
+    (desk, root)
+}
+
+/// Takes the times out of a text.
+fn timeless(text: &str) -> String {
+    let mut words: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let line = line.split(' ').map(|word| if word.len() == 10 && word.starts_with("20") { "<day>" } else { word });
+        let line = line.map(|word| if word.ends_with('Z') || word.ends_with("Z,") { "<time>" } else { word });
+        let mut line = line.collect::<Vec<_>>().join(" ");
+        if let Some(at) = line.find(" · 0.") {
+            line.truncate(at);
+        }
+        if let Some(at) = line.find("message ") {
+            line.truncate(at + 7);
+        }
+        if let (Some(from), Some(to)) = (line.find(", 0."), line.find(" ago: ")) {
+            line.replace_range(from..to, ", <span>");
+        }
+        if let Some(at) = line.find("<time> 0.") {
+            line.truncate(at);
+        }
+        words.push(line.trim_end().to_owned());
+    }
+    words.join("\n")
+}
+
+#[test]
+fn a_log_reads_like_a_conversation() {
+    let (desk, root) = lived();
+    insta::assert_snapshot!(timeless(&desk.run(&["log", &root]).out), @r#"
+    launch story, played by editor
+    city = Lyon
+    epoch 1 begins, <day> <time>
+
+    turn 1 · <day> <time> · message
+      user: Cover the launch in Lyon.
+      memo: thinking
+      editor: started
+        in Lyon
+      completed
+    epoch 1 ends: settled
+    "#);
+}
+
+#[test]
+fn raw_events_are_json_lines_from_any_seq() {
+    let (desk, root) = lived();
+    let raw = desk.run(&["log", &root, "--raw"]).out;
+    assert_eq!(desk.run(&["log", &root, "--json"]).out, raw);
+    let events: Vec<Value> = raw.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(events.iter().zip(0..).all(|(event, seq)| event["seq"] == json!(seq)));
+    assert_eq!(events[0]["type"], "root/opened");
+    let tail = desk.run(&["log", &root, "--raw", "--from", "3"]).out;
+    assert_eq!(tail.lines().collect::<Vec<_>>(), raw.lines().skip(3).collect::<Vec<_>>());
+    assert_eq!(desk.run(&["log", &root, "--from", "999"]).out, "");
+}
+
+#[test]
+fn show_says_what_a_session_is_and_what_waits() {
+    let (desk, root) = lived();
+    assert_eq!(desk.run(&["send", &root, "One more\nfact."]).exit, 0);
+    let shown = timeless(&redact(&desk.run(&["show", &root]).out));
+    let shown = shown.lines().filter(|line| !line.starts_with("log ")).collect::<Vec<_>>().join("\n");
+    insta::assert_snapshot!(shown, @r#"
+    id          <id 0>
+    created     <day>
+    depth       0
+    kind        root, played by editor
+    label       launch story
+    status      complete
+    turn        idle
+    var         city = Lyon
+    turns       1
+    last        turn 1 completed
+    epochs      1
+    pending     1
+                <id 1> turn from user, <span> ago: One more\nfact.
+    "#);
+    let json = desk.run(&["show", &root[..8], "--json"]).json();
+    assert_eq!((&json["kind"], &json["agent"], &json["pending"], &json["last_outcome"]), (&json!("root"), &json!("editor"), &json!(1), &json!("completed")));
+    assert_eq!(json["messages"][0]["source"], json!({"kind": "user"}));
+    assert_eq!(json["root"]["vars"], json!({"city": "Lyon"}));
+    assert!(json["sizes"]["events"].as_u64().unwrap() > 5 && json["sizes"]["bytes"].as_u64().unwrap() > 100);
+}
+
+#[test]
+fn a_damaged_log_is_shown_up_to_the_damage() {
+    let desk = Desk::new();
+    let store = desk.store();
+    cli::root(&store, "root-one", "launch story", 100);
+    cli::child(&store, "child-1", "root-one", &continuable("collect facts"), 200);
+    drop(store);
+    let changed = Connection::open(desk.path("desk.db")).unwrap().execute("UPDATE event SET crc = crc + 1 WHERE seq = 1", []).unwrap();
+    assert_eq!(changed, 2);
+    let said = desk.run(&["log", "child-1"]);
+    assert_eq!((said.exit, said.out.as_str()), (7, "collect facts, played by reporter\n"), "{said:?}");
+    assert!(said.err.starts_with("error[SESSION_CORRUPT]: "), "{said:?}");
+    assert_eq!(desk.run(&["show", "child-1"]).exit, 7);
+}

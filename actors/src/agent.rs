@@ -10,7 +10,7 @@ use greenroom_session::{
     header::{Header, NewSession},
     id::{EffectKind, MessageId, Seq, SessionId},
     listing::{Description, Verdict},
-    message::{Message, Source, text_of},
+    message::{Block, Message, MessageKind, Source, text_of},
     store::{Create, Done, LoadError, Op, Reader, Refused, StoreError, Traced},
 };
 use serde_json::{Map, Value};
@@ -294,10 +294,11 @@ impl Agent {
             return Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" });
         }
         let source = Source::Coordinator { session: self.view.id().clone() };
-        let mut message = Message::turn(id.clone().unwrap_or_else(|| services.message_id()), text.clone(), source, services.now())?;
-        let effect = match &id {
-            None => self.turn.as_ref().map(|turn| turn.effect(EffectKind::Send, child.as_str(), text.as_bytes())),
-            Some(_) => None,
+        let own_id = id.is_some();
+        let mut message = Message::with(id.unwrap_or_else(|| services.message_id()), MessageKind::Turn, vec![Block::text(text)], source, services.now(), true)?;
+        let effect = match &self.turn {
+            Some(turn) if !own_id => Some(turn.effect(EffectKind::Send, child.as_str(), message.text().as_bytes())),
+            _ => None,
         };
         if let Some(effect) = effect {
             message.id = effect.key.message_id();

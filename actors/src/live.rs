@@ -114,6 +114,10 @@ impl Gate {
         }
     }
 
+    pub(crate) fn is_knocked(&self) -> bool {
+        self.0.load(Ordering::Acquire) == KNOCKED
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.0.load(Ordering::Acquire) != CLOSED
     }

@@ -36,7 +36,7 @@ impl Reason {
 
 /// What a log says its session is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "is", rename_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// A root.
     Root {

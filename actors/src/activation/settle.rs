@@ -19,9 +19,20 @@ use tokio::sync::oneshot;
 use super::{ActivationState, Next};
 use crate::{error::WriteError, race::race_point, registry::RegistryMessage};
 
+/// How often an Activation without work lets others run before it settles.
+const PATIENCE: usize = 8;
+
 impl ActivationState {
     /// Settles if nothing keeps the epoch; to be called when the store had nothing to serve.
     pub(super) async fn settle(&mut self) -> Result<Next, WriteError> {
+        // Ending an epoch and beginning the next costs many times a turn: whoever is about to deliver goes first.
+        for _ in 0..PATIENCE {
+            tokio::task::yield_now().await;
+            if self.view.gate.is_knocked() {
+                // That knock's wake is in the mailbox.
+                return Ok(Next::Stay);
+            }
+        }
         race_point!("before-settle");
         let incarnation = self.guard.incarnation;
         let session = self.view.id().clone();

@@ -55,7 +55,10 @@ struct Entry {
     events: Vec<Event>,
     head: Head,
     inbox: BTreeMap<Order, InboxRecord>,
-    tombstones: HashMap<MessageId, (Order, BodyHash)>,
+    /// Where each message that was ever accepted stands or stood.
+    orders: HashMap<MessageId, Order>,
+    /// By order, what remains of a message that has left the inbox.
+    taken: Vec<Option<BodyHash>>,
     verdict: Verdict,
     owner: Option<OwnerId>,
 }
@@ -144,7 +147,8 @@ impl MemoryStore {
             events: op.events.to_vec(),
             head: fold.head().clone(),
             inbox: BTreeMap::new(),
-            tombstones: HashMap::new(),
+            orders: HashMap::new(),
+            taken: Vec::new(),
             verdict,
             owner: None,
         };
@@ -183,22 +187,36 @@ impl Entry {
             && *events == op.events.len()
             && self.events.iter().zip(&*op.events).all(|(a, b)| a.body == b.body)
             && *message == op.message.as_ref().map(|message| message.id.clone())
-            && op.message.as_ref().is_none_or(|message| self.tombstones.get(&message.id).is_some_and(|(_, hash)| *hash == message.hash()));
+            && op.message.as_ref().is_none_or(|message| self.is_same(message));
         if same { Ok(Done::Created { header: self.header.clone(), existing: true }) } else { Err(Refused::Exists(self.header.id.clone())) }
+    }
+
+    /// Tells whether this very message was accepted before.
+    fn is_same(&self, message: &Message) -> bool {
+        let Some(order) = self.orders.get(&message.id) else { return false };
+        match self.inbox.get(order) {
+            Some(waiting) => waiting.message.hash() == message.hash(),
+            None => self.remains(*order) == Some(message.hash()),
+        }
+    }
+
+    fn remains(&self, order: Order) -> Option<BodyHash> {
+        self.taken.get(usize::try_from(order).ok()?).copied().flatten()
     }
 
     fn enter(&mut self, message: &Arc<Message>) -> Order {
         let order = self.head.next_order;
         self.head.accept(message, false);
-        self.tombstones.insert(message.id.clone(), (order, message.hash()));
+        self.orders.insert(message.id.clone(), order);
+        self.taken.push(None);
         self.inbox.insert(order, InboxRecord { order, held: false, message: message.clone() });
         order
     }
 
     fn accept(&mut self, op: &Accept) -> Result<Done, Refused> {
         let message = &op.message;
-        if let Some((order, hash)) = self.tombstones.get(&message.id) {
-            return if *hash == message.hash() {
+        if let Some(order) = self.orders.get(&message.id) {
+            return if self.is_same(message) {
                 Ok(Done::Accepted { order: *order, duplicate: true })
             } else {
                 Err(Refused::MessageIdConflict(message.id.clone()))
@@ -239,6 +257,9 @@ impl Entry {
     fn leave(&mut self, orders: &[Order]) {
         for order in orders {
             if let Some(record) = self.inbox.remove(order) {
+                if let Some(remains) = usize::try_from(*order).ok().and_then(|at| self.taken.get_mut(at)) {
+                    *remains = Some(record.message.hash());
+                }
                 self.head.take(&record.message, record.held);
             }
         }
@@ -288,7 +309,9 @@ impl Entry {
     fn take_next(&mut self, kind: ClaimKind, time: u64) -> Option<Claimed> {
         // A held record and everything behind it waits.
         let ready = || self.inbox.values().take_while(|record| !record.held);
-        let notes: Vec<InboxRecord> = ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect();
+        // Without this, each turn would cost a look at everything that waits.
+        let any_note = self.head.pending_wakes + self.head.pending_quiet > 0;
+        let notes: Vec<InboxRecord> = if any_note { ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect() } else { Vec::new() };
         let claimed = match kind {
             ClaimKind::Turn if self.head.open.is_some() => None,
             ClaimKind::Turn => open_turn(&self.head, time, ready().find(|record| record.message.kind == MessageKind::Turn), &notes),
@@ -394,10 +417,7 @@ impl Reader for MemoryReader {
     fn message(&mut self, id: &SessionId, message: &MessageId) -> Result<Option<MessageState>, LoadError> {
         let entry = self.entry(id)?;
         let entry = lock(&entry);
-        Ok(entry
-            .tombstones
-            .get(message)
-            .map(|(order, _)| if entry.inbox.contains_key(order) { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
+        Ok(entry.orders.get(message).map(|order| if entry.inbox.contains_key(order) { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
     }
 
     fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {

@@ -54,7 +54,9 @@ impl World {
         let id = tokio.block_on(async {
             let play = self.play(agents).await;
             let mut occurrences = play.runtime.subscribe();
-            let handle = if let Some(root) = root { play.runtime.resume(root).await.unwrap() } else {
+            let handle = if let Some(root) = root {
+                play.runtime.resume(root).await.unwrap()
+            } else {
                 let handle = play.runtime.root("root", "root").await.unwrap();
                 handle.send("go").await.unwrap();
                 handle

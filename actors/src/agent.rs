@@ -151,6 +151,11 @@ impl Agent {
         self.view.id()
     }
 
+    /// Tells whether an effect of this turn's message needs no doing again.
+    fn was_accepted(&self, key: Option<EffectKey>) -> bool {
+        key.is_some_and(|key| self.turn.as_ref().is_some_and(|turn| turn.was_accepted(key)))
+    }
+
     /// Tells why this capability grants nothing any more.
     fn over(&self) -> Option<&'static str> {
         if self.turn.as_ref().is_some_and(|turn| turn.has_ended()) {
@@ -196,6 +201,13 @@ impl Agent {
             Some(key) => (key.session_id(), key.message_id()),
             None => (SessionId::from_uuid(services.config.ids.uuid()), services.message_id()),
         };
+        if self.was_accepted(key) {
+            // Its work, if it has any, is found as that of any session is.
+            return match self.over() {
+                Some(over) => Err(StartError::Unauthorized(over)),
+                None => Ok(Delegated { child, message: message_id, existing: true }),
+            };
+        }
         let source = Source::Coordinator { session: parent.id.clone() };
         let message = Message::turn(&message_id, delegate.prompt.clone(), source, services.now())?;
         let inherited = self.inherited(&delegate.provider).await?;
@@ -278,14 +290,20 @@ impl Agent {
 
     async fn send(&self, child: &SessionId, text: String, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
         let services = &self.services;
-        let header = addressee(services, child).await?;
-        if header.parent.as_ref() != Some(self.view.id()) {
-            return Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" });
-        }
         let key = match &id {
             None => self.turn.as_ref().map(|turn| turn.effect(EffectKind::Send, child.as_str(), text.as_bytes())),
             Some(_) => None,
         };
+        if let Some(key) = key.filter(|key| self.was_accepted(Some(*key))) {
+            return match self.over() {
+                Some(reason) => Err(DeliverError::Unauthorized { child: child.to_string(), reason }),
+                None => Ok(key.message_id()),
+            };
+        }
+        let header = addressee(services, child).await?;
+        if header.parent.as_ref() != Some(self.view.id()) {
+            return Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" });
+        }
         let id = id.or_else(|| key.map(EffectKey::message_id)).unwrap_or_else(|| services.message_id());
         let source = Source::Coordinator { session: self.view.id().clone() };
         let message = Message::turn(&id, text, source, services.now())?;

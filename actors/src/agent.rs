@@ -147,6 +147,11 @@ impl Agent {
         self.view.id()
     }
 
+    /// Tells whether an effect of this turn's message needs no doing again.
+    fn was_accepted(&self, effect: Option<Effect>) -> bool {
+        effect.is_some_and(|effect| self.turn.as_ref().is_some_and(|turn| turn.was_accepted(effect.key)))
+    }
+
     /// Tells why this capability grants nothing any more.
     fn over(&self) -> Option<&'static str> {
         if self.turn.as_ref().is_some_and(|turn| turn.has_ended()) {
@@ -206,13 +211,20 @@ impl Agent {
         self.turn.as_deref().zip(effect).map(|(turn, effect)| InHand::new(turn, effect))
     }
 
-    async fn create(&self, delegate: &Delegate, descriptor: &Descriptor, effect: Option<Effect>) -> Result<(Delegated, WakeOnDrop<'_>), StartError> {
+    async fn create(&self, delegate: &Delegate, descriptor: &Descriptor, effect: Option<Effect>) -> Result<(Delegated, Option<WakeOnDrop<'_>>), StartError> {
         let services = &self.services;
         let parent = &self.view.header;
         let (child, message_id) = match effect {
             Some(Effect { key, .. }) => (key.session_id(), key.message_id()),
             None => (SessionId::from_uuid(services.config.ids.uuid()), services.message_id()),
         };
+        if self.was_accepted(effect) {
+            // Its work, if it has any, is found as that of any session is.
+            return match self.over() {
+                Some(over) => Err(StartError::Unauthorized(over)),
+                None => Ok((Delegated { child, message: message_id, existing: true }, None)),
+            };
+        }
         let source = Source::Coordinator { session: parent.id.clone() };
         let message = Message::turn(&message_id, delegate.prompt.clone(), source, services.now())?;
         let inherited = self.inherited(&delegate.provider).await?;
@@ -242,7 +254,7 @@ impl Agent {
         if !existing {
             services.tell(|| Occurrence::Created { session: child.clone(), parent: parent.id.clone(), label: Some(delegate.label.as_str().into()) });
         }
-        Ok((Delegated { child, message: message_id, existing }, wake))
+        Ok((Delegated { child, message: message_id, existing }, Some(wake)))
     }
 
     /// Returns what a child of this provider inherits.
@@ -302,6 +314,12 @@ impl Agent {
         };
         if let Some(effect) = effect {
             message.id = effect.key.message_id();
+        }
+        if self.was_accepted(effect) {
+            return match self.over() {
+                Some(reason) => Err(DeliverError::Unauthorized { child: child.to_string(), reason }),
+                None => Ok(message.id),
+            };
         }
         self.deliver(child, self.view.id(), message, effect.map(|effect| (effect, EffectKind::Send))).await
     }

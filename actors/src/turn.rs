@@ -210,12 +210,18 @@ impl TurnCore {
         Effect { key, first: key, number: 0 }
     }
 
+    /// Tells whether the log says that an effect was accepted, by an earlier attempt or this one. Then nothing needs to be done again.
+    pub(crate) fn was_accepted(&self, key: EffectKey) -> bool {
+        let key = key.to_string();
+        self.view.log.look(|fold| fold.serving().effects.contains(&key))
+    }
+
     /// Records that an effect was accepted, once. It rides along with the next commit: should it be lost, the next attempt records it.
     fn record_effect(&self, key: EffectKey, kind: EffectKind, target: &str, id: &str) {
-        let key = key.to_string();
-        if self.has_ended() || self.view.log.look(|fold| fold.serving().effects.contains(&key)) {
+        if self.has_ended() || self.was_accepted(key) {
             return;
         }
+        let key = key.to_string();
         self.append(vec![Body::EffectAccepted { turn: self.turn, message: self.message.clone(), key, kind, target: target.to_owned(), id: id.to_owned() }]);
     }
 

@@ -266,6 +266,11 @@ impl RegistryState {
         match self.entries.get_mut(&session) {
             Some(entry) => {
                 entry.idle = false;
+                // A start by somebody who did not know the parent: whoever waits for the parent's children must find it owned.
+                if let (None, Some(parent)) = (&entry.parent, &parent) {
+                    entry.parent = Some(parent.clone());
+                    self.owned.entry(parent.clone()).or_default().insert(session.clone());
+                }
                 match &entry.state {
                     State::Starting => entry.rewake = true,
                     State::Live(view) | State::Closing(view) => {

@@ -121,7 +121,7 @@ type Reply = oneshot::Sender<Result<Listing, ListError>>;
 
 /// What the catalog is asked.
 #[derive(Debug)]
-pub enum CatalogMessage {
+pub(crate) enum CatalogMessage {
     /// The children of a session.
     ListChildren {
         /// The parent.

@@ -5,10 +5,10 @@
 //!
 //! # Layout: one actor per file
 //!
-//! - [`supervisor`]: starts the others, restarts them together, shuts them down in order.
-//! - [`registry`]: which sessions are live; decides who is started and who may settle.
-//! - [`activation`]: one live session; one turn at a time.
-//! - [`journal`]: the store's write side; one commit serves everybody who waits.
+//! - `supervisor`: starts the others, restarts them together, shuts them down in order.
+//! - `registry`: which sessions are live; decides who is started and who may settle.
+//! - `activation`: one live session; one turn at a time.
+//! - `journal`: the store's write side; one commit serves everybody who waits.
 //! - [`query`]: reads; never wakes anybody.
 //! - [`catalog`]: the list of a parent's children, asked of the query actor.
 //!
@@ -18,23 +18,23 @@
 //! - [`agent`]: the capability of a live session. [`host`]: the authority of whoever owns the store.
 //! - [`system`]: a running set of these actors over one store.
 
-pub mod activation;
+mod activation;
 pub mod agent;
 pub mod behavior;
 pub mod catalog;
 pub mod config;
 pub mod error;
 pub mod host;
-pub mod journal;
-pub mod live;
-pub mod log;
+mod journal;
+mod live;
+mod log;
 pub mod occurrence;
 pub mod query;
 mod race;
-pub mod readers;
-pub mod registry;
-pub mod services;
-pub mod supervisor;
+mod readers;
+mod registry;
+mod services;
+mod supervisor;
 pub mod system;
 pub mod turn;
 

@@ -61,11 +61,11 @@ pub struct Page {
 type Reply<T> = oneshot::Sender<Result<T, QueryError>>;
 
 /// What each child of a listing is, in the order asked for.
-pub type Descriptions = Vec<Result<Description, QueryError>>;
+pub(crate) type Descriptions = Vec<Result<Description, QueryError>>;
 
 /// What the query actor is asked.
 #[derive(Debug)]
-pub enum QueryMessage {
+pub(crate) enum QueryMessage {
     /// Where a session comes from and who its direct children are.
     Trace {
         /// The session.

@@ -28,11 +28,11 @@ use crate::{
 };
 
 /// Counts starts, so that a late message of one is never taken for another's.
-pub type Incarnation = u64;
+pub(crate) type Incarnation = u64;
 
 /// What the Registry is told.
 #[derive(Debug)]
-pub enum RegistryMessage {
+pub(crate) enum RegistryMessage {
     /// A session may have work.
     Wake {
         /// The session.
@@ -72,13 +72,6 @@ pub enum RegistryMessage {
     },
     /// An Activation that was allowed to settle goes on.
     Stays {
-        /// The session.
-        session: SessionId,
-        /// Which start.
-        incarnation: Incarnation,
-    },
-    /// An Activation that is kept has nothing to do.
-    Idle {
         /// The session.
         session: SessionId,
         /// Which start.
@@ -204,11 +197,6 @@ impl Actor for Registry {
                 }
             }
             RegistryMessage::Stays { session, incarnation } => state.stays(&session, incarnation),
-            RegistryMessage::Idle { session, incarnation } => {
-                if let Some(entry) = state.entry(&session, incarnation) {
-                    entry.idle = true;
-                }
-            }
             RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
             RegistryMessage::WhenChildless { parent, reply } => state.childless.entry(parent).or_default().push(reply),
             RegistryMessage::WhenGone { session, reply } => state.gone.entry(session).or_default().push(reply),

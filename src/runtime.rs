@@ -23,6 +23,16 @@ use tokio_util::sync::CancellationToken;
 use crate::store_url::{StoreUrl, StoreUrlError};
 
 /// Why a runtime could not be opened.
+///
+/// ```
+/// use greenroom::Runtime;
+/// # tokio_test::block_on(async {
+/// let error = Runtime::builder().open("desk.db").await.unwrap_err();
+/// assert_eq!(error.code(), "STORE_URL");
+/// assert_eq!(error.to_string(), r#""desk.db" names no store: expected `sqlite:PATH` or `memory:`"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -38,13 +48,27 @@ impl OpenError {
     /// Returns the stable code.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Url(_) => "STORE_URL",
+            Self::Url(error) => error.code(),
             Self::Store(error) => error.code(),
         }
     }
 }
 
 /// Puts a [`Runtime`] together.
+///
+/// ```
+/// use greenroom::{Runtime, RuntimeBuilder, Turn, TurnEnd};
+/// # tokio_test::block_on(async {
+/// let builder: RuntimeBuilder = Runtime::builder()
+///     .closure("idler", |_turn: Turn| async { Ok(TurnEnd::Completed) })
+///     .max_live(4)
+///     .max_depth(0); // nobody may delegate
+/// let runtime = builder.open("memory:").await?;
+/// assert!(runtime.root("idler", "a desk").await.is_ok());
+/// # runtime.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct RuntimeBuilder {
     config: Config,
@@ -171,6 +195,25 @@ impl RuntimeBuilder {
 }
 
 /// A running greenroom over one store.
+///
+/// ```
+/// use greenroom::{Runtime, Turn, TurnEnd};
+/// # tokio_test::block_on(async {
+/// let runtime = Runtime::builder()
+///     .closure("echo", |turn: Turn| async move {
+///         turn.say(turn.text())?;
+///         Ok(TurnEnd::Completed)
+///     })
+///     .open("memory:")
+///     .await?;
+/// let root = runtime.root("echo", "an echo").await?;
+/// root.send("hello").await?;
+/// root.quiescent().await?;
+/// assert_eq!(runtime.last_answer(root.id()).await?.as_deref(), Some("hello"));
+/// runtime.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct Runtime {
     system: System,

@@ -10,6 +10,22 @@ use super::file::{Program, Var};
 use super::files::escape_glob;
 
 /// Every variable of a program with its value.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{Bindings, Program};
+/// let text = r#"
+/// run = { root = "editor" }
+/// vars = { who = "Ann", inbox = { path = "in" } }
+/// agents.editor = { behavior = "script", turns = [] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let bindings: Bindings = program.bind(&[("inbox".into(), "new[1]".into())], Path::new("/home/ann"))?;
+/// assert_eq!(bindings.get("who"), Some("Ann"));
+/// assert_eq!(bindings.get("inbox"), Some("/home/ann/new[1]"));
+/// assert_ne!(bindings.glob_value("inbox").as_deref(), bindings.get("inbox")); // its brackets are escaped
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bindings {
     /// The values by name.
@@ -19,6 +35,20 @@ pub struct Bindings {
 }
 
 /// Why a `--set` is refused.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{BindError, Program};
+/// let text = r#"
+/// run = { root = "editor" }
+/// agents.editor = { behavior = "script", turns = [] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let error = program.bind(&[("who".into(), "Ben".into())], Path::new("/")).unwrap_err();
+/// assert!(matches!(&error, BindError::UnknownName { name, .. } if name == "who"));
+/// assert_eq!(error.code(), "PROGRAM_INVALID");
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BindError {

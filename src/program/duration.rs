@@ -9,6 +9,13 @@ use thiserror::Error;
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Why a text is no duration.
+///
+/// ```
+/// use greenroom::program::{DurationError, parse_duration};
+/// assert_eq!(parse_duration("soon"), Err(DurationError::Number));
+/// assert_eq!(parse_duration("3 weeks"), Err(DurationError::Unit));
+/// assert_eq!(parse_duration("9000h"), Err(DurationError::TooLong));
+/// ```
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DurationError {

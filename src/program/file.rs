@@ -10,6 +10,19 @@ use super::parse;
 use super::template::Template;
 
 /// A program without mistakes.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::Program;
+/// let text = r#"
+/// run = { root = "editor" }
+/// agents.editor = { behavior = "script", turns = [[{ say = "hello" }]] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// assert_eq!(program.base_dir, Path::new("/stories"));
+/// assert!(program.agents.contains_key(&program.run.root));
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     /// The file as the user named it, for messages.
@@ -27,6 +40,19 @@ pub struct Program {
 }
 
 /// The `[run]` table.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{Program, Run};
+/// let text = r#"
+/// run = { root = "editor", prompt = "Begin.", max_live = 4 }
+/// agents.editor = { behavior = "script", turns = [] }
+/// "#;
+/// let run: Run = Program::parse(text, "story.toml", Path::new("/stories"))?.run;
+/// assert_eq!((run.root.as_str(), run.max_live, run.max_depth), ("editor", 4, 3));
+/// assert_eq!(run.prompt.expect("there is one").source(), "Begin.");
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Which agent plays the root.
@@ -44,6 +70,20 @@ pub struct Run {
 }
 
 /// One entry of `[vars]`.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{Program, Var};
+/// let text = r#"
+/// run = { root = "editor" }
+/// vars = { copies = 3, inbox = { path = "in" } }
+/// agents.editor = { behavior = "script", turns = [] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// assert_eq!(program.vars["copies"], Var::Text("3".into()));
+/// assert_eq!(program.vars["inbox"], Var::Path("/stories/in".into()));
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Var {
     /// A text; integers and booleans become their text.

@@ -166,6 +166,7 @@ impl Delegate {
 /// let Delegated { child, message, existing } = root.agent().start_continuable(Delegate::new("echo", "an echo", "one")).await?;
 /// assert!(!existing);
 /// assert!(host.message(&child, &message).await?.is_some()); // in its inbox, or already taken into a turn
+/// # root.quiescent().await?;
 /// # system.shutdown().await;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();

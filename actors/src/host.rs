@@ -174,7 +174,9 @@ impl Host {
         self.services().live.get(session).is_some_and(|view| view.actor.send_message(ActivationMessage::Interrupt { turn: None, cause: cause.into() }).is_ok())
     }
 
-    /// Lists the children of a session, or the roots and orphans, without waking any and without writing anything.
+    /// Lists the children of a session, or the roots and orphans if `None`, without waking any and without writing anything.
+    ///
+    /// With `verify` the logs are read instead of the rows that are derived from them, at the cost of their length. `cancel` gives the listing up.
     ///
     /// # Errors
     /// [`ListError`].

@@ -44,6 +44,7 @@ pub const READ_WINDOW_MAX: u64 = 50;
 /// assert_eq!(trace.target.id, child);
 /// assert_eq!(trace.ancestors[0].id, *root.id());
 /// assert!(trace.children.is_empty());
+/// # root.quiescent().await?;
 /// # system.shutdown().await;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();

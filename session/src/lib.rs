@@ -15,6 +15,7 @@
 //! - [`turns`]: which message becomes the next turn, and the events that open it.
 //! - [`store`]: the [`Store`](store::Store) trait, its operations, and the stores.
 //! - [`listing`]: what a listing says of a child.
+//! - [`text`]: the rule for labels, and how text is shown so that a terminal obeys none of it. [`limits`]: the bounds.
 //! - [`clock`]: time and identity, injected.
 //!
 //! # Example

@@ -86,6 +86,10 @@ impl BindError {
 impl Program {
     /// Gives every variable its value: the last `--set` of its name, else the program's. A path
     /// that is set is relative to `cwd`, which must be absolute.
+    ///
+    /// # Errors
+    /// [`BindError::UnknownName`] or [`BindError::EmptyPath`] for a value that is set wrongly, [`BindError::NotUtf8`] for a path that no template
+    /// could hold.
     pub fn bind(&self, sets: &[(String, String)], cwd: &Path) -> Result<Bindings, BindError> {
         let mut vars: BTreeMap<&str, Cow<'_, Var>> = self.vars.iter().map(|(name, var)| (name.as_str(), Cow::Borrowed(var))).collect();
         for (name, value) in sets {

@@ -95,6 +95,9 @@ pub enum Var {
 impl Program {
     /// Reads and checks a program file. It blocks on the file system, and asks for the current
     /// folder only to make a relative path absolute.
+    ///
+    /// # Errors
+    /// [`ProgramErrors::Unreadable`] if the file cannot be read, else [`ProgramErrors::Invalid`] with every mistake in it.
     pub fn load(path: &Path) -> Result<Self, ProgramErrors> {
         let unreadable = |source| ProgramErrors::Unreadable { path: path.to_owned(), source };
         let bytes = fs::read(path).map_err(unreadable)?;
@@ -105,6 +108,9 @@ impl Program {
 
     /// Checks the text of a program. `file_name` only stands in messages; `base_dir` is the
     /// absolute folder that the program's paths are relative to.
+    ///
+    /// # Errors
+    /// [`ProgramErrors::Invalid`] with every mistake in the text.
     pub fn parse(text: &str, file_name: &str, base_dir: &Path) -> Result<Self, ProgramErrors> {
         parse::program(text.as_bytes(), file_name, base_dir)
     }

@@ -145,6 +145,9 @@ pub struct FileSet {
 impl FileSet {
     /// Takes a glob apart without looking at the file system. `*` and `?` never match a slash,
     /// `**` matches any number of folders, `\` takes away a special meaning.
+    ///
+    /// # Errors
+    /// [`FilesError::ParentFolder`] for a part `..`, [`FilesError::NoPattern`] if no file is named, [`FilesError::BadGlob`] for what is no glob.
     pub fn new(base: &Path, glob: &str) -> Result<Self, FilesError> {
         let parts: Vec<&str> = glob.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         if parts.contains(&"..") {
@@ -244,6 +247,9 @@ impl FileSet {
 /// Lists the files that match any of the globs, which are relative to `base` unless absolute.
 /// `base` is an absolute folder; it may be reached through a symbolic link.
 /// Blocks, and reads every folder below the globs' own that is not hidden or ignored.
+///
+/// # Errors
+/// [`FilesError`] of the first glob that cannot be used or whose folder cannot be read. A glob that matches nothing is no error.
 pub fn list_files(base: &Path, globs: &[String]) -> Result<Listing, FilesError> {
     let mut found = BTreeSet::new();
     let mut not_utf8 = BTreeSet::new();

@@ -34,6 +34,28 @@ use crate::{
 ///
 /// It comes from a [`Turn`](crate::Turn) or a [`RootHandle`](crate::RootHandle) and from nowhere else: a session id, a `source` or a later epoch of the same session
 /// grants nothing. It ends with its epoch; one that came from a turn ends with the turn.
+///
+/// ```
+/// use greenroom_actors::{Agent, Delegate, host::NewRoot};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// let desk: Agent = root.agent();
+/// let child = desk.start_continuable(Delegate::new("echo", "an echo", "one")).await?.child;
+/// desk.followup(&child, "two").await?; // the child's next turn, whether it is live or has settled
+/// root.quiescent().await?;
+/// assert_eq!(host.load(&child).await?.fold.head().turns, 2);
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone)]
 pub struct Agent {
     services: Arc<Services>,
@@ -123,6 +145,28 @@ impl Delegate {
 }
 
 /// A child whose first message is accepted.
+///
+/// ```
+/// use greenroom_actors::{Delegate, Delegated, host::NewRoot};
+/// use greenroom_session::store::MessageState;
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// let Delegated { child, message, existing } = root.agent().start_continuable(Delegate::new("echo", "an echo", "one")).await?;
+/// assert!(!existing);
+/// assert!(host.message(&child, &message).await?.is_some()); // in its inbox, or already taken into a turn
+/// # root.quiescent().await?;
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delegated {
     /// The child.

@@ -27,12 +27,55 @@ use crate::{
 /// The authority of whoever owns the store.
 ///
 /// A behaviour gets no way to it from its turn; whoever hands it one has made that behaviour the host.
+///
+/// ```
+/// use greenroom_actors::{Host, host::NewRoot};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let owner: Host = system.host();
+/// let root = owner.root(NewRoot::new("echo", "a desk")).await?;
+/// // Durable on return, whether the session is live or not.
+/// owner.send(root.id(), "hello", None).await?;
+/// assert!(owner.quiescent(root.id()).await?.is_empty()); // nothing is stuck
+/// assert_eq!(owner.load(root.id()).await?.fold.head().turns, 1);
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone)]
 pub struct Host {
     current: watch::Receiver<Arc<Services>>,
 }
 
 /// What a new root is to be.
+///
+/// ```
+/// use greenroom_actors::host::NewRoot;
+/// use greenroom_session::id::SessionId;
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let mut new = NewRoot::new("echo", "a desk");
+/// new.id = Some(SessionId::new("desk")?);
+/// new.opened.params = Some(serde_json::json!({ "tone": "dry" }));
+/// assert_eq!(host.root(new).await?.id().as_str(), "desk");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewRoot {
     /// Its id; a new one if `None`.
@@ -132,7 +175,9 @@ impl Host {
         self.services().live.get(session).is_some_and(|view| view.actor.send_message(ActivationMessage::Interrupt { turn: None, cause: cause.into() }).is_ok())
     }
 
-    /// Lists the children of a session, or the roots and orphans, without waking any and without writing anything.
+    /// Lists the children of a session, or the roots and orphans if `None`, without waking any and without writing anything.
+    ///
+    /// With `verify` the logs are read instead of the rows that are derived from them, at the cost of their length. `cancel` gives the listing up.
     ///
     /// # Errors
     /// [`ListError`].
@@ -345,6 +390,25 @@ async fn ensure(services: &Services, id: &SessionId) -> Result<Arc<LiveView>, Ac
 }
 
 /// Why a root could not be had.
+///
+/// ```
+/// use greenroom_actors::host::{NewRoot, RootError};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let error = host.root(NewRoot::new("nobody", "a desk")).await.unwrap_err();
+/// assert!(matches!(error, RootError::Start(_)));
+/// assert_eq!(error.code(), "AGENT_UNKNOWN");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RootError {
@@ -367,6 +431,26 @@ impl RootError {
 }
 
 /// Keeps a root live. Dropped, it lets the root settle when it has nothing to do.
+///
+/// ```
+/// use greenroom_actors::{RootHandle, host::NewRoot};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root: RootHandle = host.root(NewRoot::new("echo", "a desk")).await?;
+/// root.send("hello").await?;
+/// root.quiescent().await?;
+/// assert_eq!(host.live_count(), 1); // idle, and kept live by the handle
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct RootHandle {
     pin: Pin,

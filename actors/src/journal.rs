@@ -34,7 +34,7 @@ const SCAN_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A result that may still be under way.
 #[derive(Debug)]
-pub struct Pending(PendingState);
+pub(crate) struct Pending(PendingState);
 
 #[derive(Debug)]
 enum PendingState {
@@ -46,7 +46,7 @@ enum PendingState {
 
 impl Pending {
     /// Makes a result that is known.
-    pub fn ready(result: Result<Done, WriteError>) -> Self {
+    pub(crate) fn ready(result: Result<Done, WriteError>) -> Self {
         Self(PendingState::Ready(Box::new(result)))
     }
 
@@ -75,7 +75,7 @@ impl Pending {
     ///
     /// # Cancel safety
     /// The operation goes on; only its result is lost.
-    pub async fn done(self) -> Result<Done, WriteError> {
+    pub(crate) async fn done(self) -> Result<Done, WriteError> {
         match self.0 {
             PendingState::Ready(result) => *result,
             PendingState::Waiting(receiver) => receiver.await.unwrap_or(Err(WriteError::Ended)),
@@ -90,7 +90,7 @@ impl Pending {
 
 /// Hands operations to the journal.
 #[derive(Debug, Clone)]
-pub struct JournalHandle {
+pub(crate) struct JournalHandle {
     store: Arc<dyn Store>,
     actor: ActorRef<JournalMessage>,
 }
@@ -107,7 +107,7 @@ impl JournalHandle {
     }
 
     /// Hands operations over in this order and returns at once.
-    pub fn submit<const N: usize>(&self, ops: [Op; N]) -> [Pending; N] {
+    pub(crate) fn submit<const N: usize>(&self, ops: [Op; N]) -> [Pending; N] {
         if self.store.is_inline() {
             return match self.store.commit(&ops) {
                 Ok(results) => {
@@ -137,7 +137,7 @@ impl JournalHandle {
     ///
     /// # Cancel safety
     /// The operation goes on; only its result is lost.
-    pub async fn commit(&self, op: Op) -> Result<Done, WriteError> {
+    pub(crate) async fn commit(&self, op: Op) -> Result<Done, WriteError> {
         let [pending] = self.submit([op]);
         pending.done().await
     }
@@ -152,7 +152,7 @@ fn failed(error: CommitError) -> WriteError {
 
 /// What the journal is told.
 #[derive(Debug)]
-pub enum JournalMessage {
+pub(crate) enum JournalMessage {
     /// Write this.
     Commit(Box<Waiter>),
     /// The batch that was under way is answered.
@@ -165,7 +165,7 @@ pub enum JournalMessage {
 
 /// An operation and who waits for it.
 #[derive(Debug)]
-pub struct Waiter {
+pub(crate) struct Waiter {
     op: Op,
     reply: oneshot::Sender<Result<Done, WriteError>>,
 }

@@ -16,7 +16,7 @@ use greenroom_session::{
     clock::Clock,
     event::{Body, Event},
     fold::Fold,
-    id::{Order, SessionId},
+    id::Order,
     store::{Append, Claim, ClaimKind, Close, Done, Fence, Op, Refused},
     turns::Claimed,
 };
@@ -29,7 +29,7 @@ use crate::{
 
 /// The write side of one live session's log.
 #[derive(Debug)]
-pub struct SessionLog {
+pub(crate) struct SessionLog {
     fence: Fence,
     journal: JournalHandle,
     clock: Arc<dyn Clock>,
@@ -68,13 +68,8 @@ impl SessionLog {
         Self { fence, journal, clock, inner: Mutex::new(Inner { fold, broken: None, claiming: false, deferred: VecDeque::new() }) }
     }
 
-    /// Returns the session.
-    pub fn session(&self) -> &SessionId {
-        &self.fence.session
-    }
-
     /// Looks at the fold. The look must be short: appends wait for it.
-    pub fn look<T>(&self, look: impl FnOnce(&Fold) -> T) -> T {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Fold) -> T) -> T {
         look(&self.lock().fold)
     }
 

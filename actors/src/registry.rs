@@ -29,11 +29,11 @@ use crate::{
 };
 
 /// Counts starts, so that a late message of one is never taken for another's.
-pub type Incarnation = u64;
+pub(crate) type Incarnation = u64;
 
 /// What the Registry is told.
 #[derive(Debug)]
-pub enum RegistryMessage {
+pub(crate) enum RegistryMessage {
     /// A session may have work.
     Wake {
         /// The session.
@@ -73,13 +73,6 @@ pub enum RegistryMessage {
     },
     /// An Activation that was allowed to settle goes on.
     Stays {
-        /// The session.
-        session: SessionId,
-        /// Which start.
-        incarnation: Incarnation,
-    },
-    /// An Activation that is kept has nothing to do.
-    Idle {
         /// The session.
         session: SessionId,
         /// Which start.
@@ -219,11 +212,6 @@ impl Actor for Registry {
                 }
             }
             RegistryMessage::Stays { session, incarnation } => state.stays(&session, incarnation),
-            RegistryMessage::Idle { session, incarnation } => {
-                if let Some(entry) = state.entry(&session, incarnation) {
-                    entry.idle = true;
-                }
-            }
             RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
             RegistryMessage::WhenChildless { parent, reply } => enlist(state.childless.entry(parent).or_default(), reply),
             RegistryMessage::WhenGone { session, reply } => enlist(state.gone.entry(session).or_default(), reply),

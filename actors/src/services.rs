@@ -20,7 +20,7 @@ use crate::{
 
 /// What the actors of one generation share. A generation ends when one of its actors dies unasked.
 #[derive(Debug)]
-pub struct Services {
+pub(crate) struct Services {
     pub(crate) config: Arc<Config>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) journal: JournalHandle,

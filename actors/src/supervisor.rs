@@ -36,7 +36,7 @@ use crate::{
 
 /// What the supervisor is told.
 #[derive(Debug)]
-pub enum SupervisorMessage {
+pub(crate) enum SupervisorMessage {
     /// End everything in order.
     Shutdown {
         /// Gets told when all have ended.

@@ -18,6 +18,22 @@ use crate::{
 const OCCURRENCES: usize = 4096;
 
 /// A running system. Dropping it stops the actors without order; [`System::shutdown`] ends it well.
+///
+/// ```
+/// use std::sync::Arc;
+/// use greenroom_actors::{Config, System, Turn, TurnEnd, host::NewRoot};
+/// use greenroom_session::store::memory::MemoryStore;
+/// # tokio_test::block_on(async {
+/// let mut config = Config::default();
+/// config.behavior("idler", || |_turn: Turn| async { Ok(TurnEnd::Completed) });
+/// let system = System::start(config, Arc::new(MemoryStore::new()), true).await?;
+/// let root = system.host().root(NewRoot::new("idler", "a desk")).await?;
+/// assert_eq!(system.host().live_count(), 1);
+/// system.shutdown().await;
+/// assert_eq!(system.host().live_count(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct System {
     supervisor: ActorRef<SupervisorMessage>,

@@ -249,6 +249,35 @@ impl TurnCore {
 ///
 /// What it does to other sessions ([`Turn::delegate`], [`Turn::send_message`], [`Turn::report`]) is an effect with a key: doing the same again on a
 /// later attempt at the same message is the same acceptance. A handle used after the turn's end answers with `TURN_ENDED`.
+///
+/// ```
+/// use greenroom_actors::{Config, Turn, TurnEnd};
+/// let mut config = Config::default();
+/// config.behavior("clerk", || |turn: Turn| async move {
+///     // What comes from outside is recorded, so that an attempt after a crash decides as this one did.
+///     let weather = match turn.recorded("weather") {
+///         Some(weather) => weather,
+///         None => {
+///             turn.record("weather", "rain").await?;
+///             "rain".to_owned()
+///         }
+///     };
+///     turn.say(format!("{}: {weather}", turn.text()))?;
+///     Ok(TurnEnd::Completed)
+/// });
+/// # tokio_test::block_on(async {
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let root = system.host().root(greenroom_actors::host::NewRoot::new("clerk", "a desk")).await?;
+/// # root.send("What is it like outside?").await?;
+/// # root.quiescent().await?;
+/// # let log = system.host().load(root.id()).await?;
+/// # let said = log.fold.surface().messages().last().map(|message| greenroom_session::message::text_of(&message.content));
+/// # assert_eq!(said.as_deref(), Some("What is it like outside?: rain"));
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone)]
 pub struct Turn {
     core: Arc<TurnCore>,

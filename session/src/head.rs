@@ -14,6 +14,22 @@ use crate::{
 };
 
 /// Derived facts of one session.
+///
+/// ```
+/// use greenroom_session::store::Store;
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// let log = store.reader()?.load(&root)?;
+/// let head = log.fold.head();
+/// assert_eq!((head.next_seq, head.next_order, head.pending()), (2, 1, 1));
+/// assert!(head.has_work() && !head.live);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Head {
     /// The seq that the next event gets.
@@ -45,6 +61,17 @@ pub struct Head {
 }
 
 /// A turn under way.
+///
+/// ```
+/// use greenroom_session::{event::Body, head::Head, id::MessageId};
+/// let mut head = Head::default();
+/// head.apply(&Body::TurnStart { turn: 1, message: MessageId::new("m0")?, attempt: 1 }.at(0, 1_000), 0)?;
+/// head.apply(&Body::StepStart { turn: 1, step: 1 }.at(1, 1_000), 0)?;
+/// let open = head.open.expect("a turn is open");
+/// assert_eq!((open.turn, open.attempt, open.step), (1, 1, Some(1)));
+/// assert!(!open.progress); // no step has come to its end
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenTurn {
     /// Its number.
@@ -66,6 +93,16 @@ pub struct OpenTurn {
 }
 
 /// A message whose latest turn ended without being final.
+///
+/// ```
+/// use greenroom_session::{event::{Body, TurnEnd}, head::Head, id::MessageId};
+/// let mut head = Head::default();
+/// head.apply(&Body::TurnStart { turn: 1, message: MessageId::new("m0")?, attempt: 1 }.at(0, 1_000), 0)?;
+/// head.apply(&Body::TurnEnd { turn: 1, reason: TurnEnd::Interrupted }.at(1, 1_000), 0)?;
+/// let retry = head.retry.expect("the message is served again");
+/// assert_eq!((retry.message.as_str(), retry.attempts, retry.wasted), ("m0", 1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
     /// The message.
@@ -79,6 +116,15 @@ pub struct Retry {
 }
 
 /// How a turn ended.
+///
+/// ```
+/// use greenroom_session::{event::{Body, TurnEnd}, head::{Head, Outcome}, id::MessageId};
+/// let mut head = Head::default();
+/// head.apply(&Body::TurnStart { turn: 1, message: MessageId::new("m0")?, attempt: 1 }.at(0, 1_000), 0)?;
+/// head.apply(&Body::TurnEnd { turn: 1, reason: TurnEnd::error("NO_PAPER", "out of paper") }.at(1, 1_000), 0)?;
+/// assert_eq!(head.last, Some(Outcome { turn: 1, kind: "error".into(), code: Some("NO_PAPER".into()) }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The turn.
@@ -91,6 +137,16 @@ pub struct Outcome {
 }
 
 /// What a session is doing, by its log.
+///
+/// ```
+/// use greenroom_session::{event::Body, head::{Head, TurnState}, id::MessageId};
+/// let mut head = Head::default();
+/// assert_eq!(head.turn_state(true), TurnState::Idle);
+/// head.apply(&Body::TurnStart { turn: 1, message: MessageId::new("m0")?, attempt: 1 }.at(0, 1_000), 0)?;
+/// assert_eq!(head.turn_state(true), TurnState::Open);
+/// assert_eq!(head.turn_state(false), TurnState::Interrupted); // nobody holds the session any more
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnState {
@@ -114,6 +170,13 @@ impl TurnState {
 }
 
 /// Why an event cannot follow what the log holds.
+///
+/// ```
+/// use greenroom_session::{event::Body, head::Head};
+/// let error = Head::default().apply(&Body::EndSeed {}.at(5, 1_000), 0).unwrap_err();
+/// assert_eq!(error.to_string(), "event 5: expected seq 0");
+/// assert_eq!(error.code(), "SESSION_CORRUPT");
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[error("event {seq}: {reason}")]
 pub struct FoldError {

@@ -5,7 +5,7 @@
 //!
 //! **Messages.** `Go` and `Shutdown` from the Registry, `Wake` from whoever delivered, `Slot` and `TurnDone` from its own tasks, `Interrupt` from the parent
 //! or the host.
-//! **State.** The log's fold and the behaviour; rebuilt from the log by [`start`]. Which messages wait is known to the store alone.
+//! **State.** The log's fold and the behaviour; rebuilt from the log by `start`. Which messages wait is known to the store alone.
 //! **Order.** The next turn is the pending message of the smallest order, taken in the transaction that writes `turn/start`.
 //! **End.** Settles when the store says that nothing is pending and the Registry that no child is owned. A crash mid-turn leaves an open turn, closed by the
 //! next epoch and served again. The guard in the state reports every end, also after a panic.
@@ -51,7 +51,7 @@ pub(crate) use start::{StartRequest, start};
 
 /// What an Activation is told.
 #[derive(Debug)]
-pub enum ActivationMessage {
+pub(crate) enum ActivationMessage {
     /// It is published and may act.
     Go,
     /// Its inbox may have changed, or it may be free to settle.
@@ -80,7 +80,7 @@ pub enum ActivationMessage {
 }
 
 /// The end of a turn.
-pub struct TurnDone {
+pub(crate) struct TurnDone {
     turn: u64,
     behavior: Option<Box<dyn Behavior>>,
     result: TurnResult,

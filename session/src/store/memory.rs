@@ -27,6 +27,16 @@ use crate::{
 };
 
 /// A store in memory. Clones share one store.
+///
+/// ```
+/// use greenroom_session::{header::NewSession, id::SessionId, store::{Create, Op, Store, memory::MemoryStore}};
+/// let store = MemoryStore::new();
+/// let root = SessionId::new("root")?;
+/// let create = Create::root(NewSession::root(root.clone()), "editor", "launch story");
+/// store.clone().commit(&[Op::Create(create)])?.remove(0)?;
+/// assert!(store.reader()?.header(&root)?.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,

@@ -93,3 +93,8 @@ pub use greenroom_actors::{
 pub use greenroom_session as session;
 pub use greenroom_session::id::{MessageId, SessionId};
 pub use runtime::{OpenError, Runtime, RuntimeBuilder};
+
+/// Compiles the README's example with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

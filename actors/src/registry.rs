@@ -9,7 +9,7 @@
 //! **End.** Its Activations are linked to it and end with it; a new generation starts from what is on disk.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
@@ -159,8 +159,9 @@ pub(crate) struct RegistryState {
     entries: HashMap<SessionId, Entry>,
     owned: HashMap<SessionId, HashSet<SessionId>>,
     next: Incarnation,
-    childless: HashMap<SessionId, Vec<oneshot::Sender<()>>>,
-    gone: HashMap<SessionId, Vec<oneshot::Sender<()>>>,
+    // In order, so that whoever is told at the same time is told in the same order by every run of one seed.
+    childless: BTreeMap<SessionId, Vec<oneshot::Sender<()>>>,
+    gone: BTreeMap<SessionId, Vec<oneshot::Sender<()>>>,
     quiet: Vec<oneshot::Sender<()>>,
     drained: Vec<oneshot::Sender<()>>,
     pins: Pins,
@@ -189,8 +190,8 @@ impl Actor for Registry {
             entries: HashMap::new(),
             owned: HashMap::new(),
             next: 0,
-            childless: HashMap::new(),
-            gone: HashMap::new(),
+            childless: BTreeMap::new(),
+            gone: BTreeMap::new(),
             quiet: Vec::new(),
             drained: Vec::new(),
             pins: args.pins,
@@ -530,7 +531,7 @@ fn enlist(waiting: &mut Vec<oneshot::Sender<()>>, reply: oneshot::Sender<()>) {
 }
 
 /// Answers those whose condition holds.
-fn tell(waiting: &mut HashMap<SessionId, Vec<oneshot::Sender<()>>>, holds: impl Fn(&SessionId) -> bool) {
+fn tell(waiting: &mut BTreeMap<SessionId, Vec<oneshot::Sender<()>>>, holds: impl Fn(&SessionId) -> bool) {
     if waiting.is_empty() {
         return;
     }

@@ -37,7 +37,8 @@ pub(crate) struct RunArgs {
     /// Give one of the program's variables another value.
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_set)]
     set: Vec<(String, String)>,
-    /// Run deterministically from this seed; for programs whose agents are all scripts.
+    /// Run deterministically: the same program and seed on an empty store leave the same logs. For programs whose agents are all scripts; their sleeps take no
+    /// time.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Stop after this time, such as `5m`. What is pending stays pending.
@@ -81,10 +82,11 @@ impl RunArgs {
 pub(crate) fn play(program: &Program, mut options: RunOptions, terminal: &Terminal) -> Result<RunReport, Failure> {
     options.heed_signals = true;
     let progress = Progress::new(terminal);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new("STORE_FAILED", format!("the system gives no threads: {error}")))?;
+    let made = match options.seed {
+        Some(_) => greenroom::run::seeded_runtime(),
+        None => tokio::runtime::Builder::new_multi_thread().enable_all().build(),
+    };
+    let runtime = made.map_err(|error| Failure::new("STORE_FAILED", format!("the system gives no threads: {error}")))?;
     let done = runtime.block_on(greenroom::run::run(program, &options, &progress));
     progress.end();
     // A thread that a command or a disk holds up must not hold up the end.

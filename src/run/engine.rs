@@ -17,6 +17,7 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use super::{
     News, Observer, Progress, Prompt, RunError, RunOptions, RunReport, Stuck,
     report::{last_answer, outcome},
+    seeded::{self, InPlace, VirtualClock},
     signals::Signals,
     tally::Tally,
 };
@@ -65,6 +66,13 @@ pub async fn run_over(program: &Program, options: &RunOptions, store: Arc<dyn St
     let plan = Plan::make(program, options, known)?;
     let stage = Stage { bindings: plan.bindings.clone(), base_dir: program.base_dir.clone(), guards: Guards::of(&options.store) };
     let mut builder = cast(program, &plan.opened.agent, &Arc::new(stage), Runtime::builder())?;
+    let store = match options.seed {
+        Some(seed) => {
+            builder = builder.clock(VirtualClock::begin()).ids(seeded::ids(seed, plan.log_length));
+            Arc::new(InPlace(store)) as Arc<dyn Store>
+        }
+        None => store,
+    };
     builder = builder.max_live(program.run.max_live).max_depth(program.run.max_depth);
     if let Some(limit) = program.run.inbox_limit {
         builder = builder.inbox_limit(limit as u64);
@@ -109,10 +117,10 @@ fn refuse_seed(program: &Program, options: &RunOptions) -> Result<(), RunError> 
     if options.seed.is_none() {
         return Ok(());
     }
-    match program.agents.iter().find(|(_, spec)| !matches!(spec, AgentSpec::Script(_))) {
-        Some((agent, _)) => Err(RunError::SeedRefused { agent: agent.clone() }),
-        None => Err(RunError::SeedUnavailable),
+    if let Some((agent, _)) = program.agents.iter().find(|(_, spec)| !matches!(spec, AgentSpec::Script(_))) {
+        return Err(RunError::SeedRefused { agent: agent.clone() });
     }
+    if seeded::is_possible() { Ok(()) } else { Err(RunError::SeedUnavailable) }
 }
 
 /// A root that exists.
@@ -120,6 +128,7 @@ struct Known {
     id: SessionId,
     opened: RootOpened,
     has_had_message: bool,
+    log_length: u64,
     tally: Tally,
 }
 
@@ -133,7 +142,8 @@ impl Known {
         let Some(Body::RootOpened(opened)) = first else { return Err(RunError::NotARoot(root.clone())) };
         let tally = Tally::of(reader, root)?;
         let has_had_message = tally.has_had_message(root);
-        Ok(Self { id: root.clone(), opened, has_had_message, tally })
+        let log_length = reader.load(root)?.fold.head().next_seq;
+        Ok(Self { id: root.clone(), opened, has_had_message, log_length, tally })
     }
 }
 
@@ -144,6 +154,7 @@ struct Plan {
     bindings: Bindings,
     prompt: Option<String>,
     changed: Option<String>,
+    log_length: u64,
     before: Tally,
 }
 
@@ -157,12 +168,15 @@ impl Plan {
             Prompt::FromProgram if known.as_ref().is_some_and(|known| known.has_had_message) => None,
             Prompt::FromProgram => Some(program.run.prompt.as_ref().ok_or(RunError::NoPrompt)?.render(&lookup)),
         };
-        if let Some(Known { id, opened, tally, .. }) = known {
+        if let Some(Known { id, opened, log_length, tally, .. }) = known {
+            if let Some(asked) = options.seed.filter(|seed| opened.seed != Some(*seed)) {
+                return Err(RunError::SeedFixed { stored: opened.seed, asked });
+            }
             if !program.agents.contains_key(&opened.agent) {
                 return Err(RunError::AgentUnknown { root: id, agent: opened.agent, file: program.file_name.clone() });
             }
             let changed = opened.program_sha256.clone().filter(|digest| *digest != program.sha256);
-            return Ok(Self { root: Some(id), opened, bindings, prompt, changed, before: tally });
+            return Ok(Self { root: Some(id), opened, bindings, prompt, changed, log_length, before: tally });
         }
         let label = match (&program.run.label, &prompt) {
             (Some(label), _) => label_of(&label.render(&lookup)),
@@ -174,10 +188,10 @@ impl Plan {
             agent: program.run.root.clone(),
             program_sha256: Some(program.sha256.clone()),
             vars: bindings.values.clone(),
-            seed: None,
+            seed: options.seed,
             params: None,
         };
-        Ok(Self { root: None, opened, bindings, prompt, changed: None, before: Tally::default() })
+        Ok(Self { root: None, opened, bindings, prompt, changed: None, log_length: 0, before: Tally::default() })
     }
 }
 

@@ -66,9 +66,17 @@ pub enum RunError {
         /// The first agent that is no script.
         agent: String,
     },
-    /// Deterministic runs do not exist yet.
-    #[error("deterministic runs are not available yet")]
+    /// A seed was given outside of the runtime that can keep its promise.
+    #[error("a seed needs the single-threaded runtime of `run::seeded_runtime`")]
     SeedUnavailable,
+    /// The root was opened with another seed, or without one.
+    #[error("the root was opened with seed {stored:?}, not with {asked}")]
+    SeedFixed {
+        /// Its seed.
+        stored: Option<u64>,
+        /// What was asked for.
+        asked: u64,
+    },
     /// There is nothing to ask the root.
     #[error("there is no prompt: neither the program nor the call has one")]
     NoPrompt,
@@ -109,7 +117,7 @@ impl RunError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Bind(error) => error.code(),
-            Self::VarFixed { .. } => "VARIABLE_FIXED",
+            Self::VarFixed { .. } | Self::SeedFixed { .. } => "VARIABLE_FIXED",
             Self::Cast(error) => error.code(),
             Self::AgentUnknown { .. } => "AGENT_UNKNOWN",
             Self::SeedRefused { .. } | Self::SeedUnavailable => "SEED_UNAVAILABLE",
@@ -124,29 +132,6 @@ impl RunError {
             Self::Query(error) => error.code(),
             Self::TimedOut(_) => "TIMED_OUT",
             Self::Signalled(_) => "SIGNALLED",
-        }
-    }
-
-    /// Returns the exit code of the command line.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Bind(_)
-            | Self::VarFixed { .. }
-            | Self::Cast(_)
-            | Self::AgentUnknown { .. }
-            | Self::SeedRefused { .. }
-            | Self::SeedUnavailable
-            | Self::NoPrompt => 2,
-            Self::TimedOut(_) => 3,
-            Self::NotFound(_) => 4,
-            Self::NotARoot(_) => 5,
-            Self::Signalled(signal) => 128 + signal,
-            Self::Root(_) | Self::Prompt(_) | Self::Store(_) | Self::Open(_) | Self::Load(_) | Self::Query(_) => match self.code() {
-                "SESSION_HELD" => 6,
-                "SESSION_NOT_FOUND" => 4,
-                "STORE_DAMAGED" | "SESSION_CORRUPT" => 7,
-                _ => 1,
-            },
         }
     }
 }

@@ -19,6 +19,8 @@ mod cli_show;
 mod crash;
 mod docs;
 mod log_format;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod seed;
 #[cfg(feature = "sqlite")]
 mod senders;
 

@@ -1,7 +1,7 @@
 //! The Catalog actor: the list of a parent's children.
 //!
 //! **Messages.** `ListChildren` and `ListRoots`, from agents and the host.
-//! **State.** None. It asks the Query actor for a trace and then for the descriptions of the direct children, and never talks to an Activation.
+//! **State.** None. It asks the Query actor for a trace and for the descriptions of the direct children, and never talks to an Activation.
 //! **Order.** Each listing runs in a task of its own.
 //! **End.** A listing that is under way is answered.
 //!
@@ -278,17 +278,9 @@ impl Actor for Catalog {
 
 impl CatalogState {
     async fn list(&self, parent: Option<SessionId>, page: Page, verify: bool, cancel: CancellationToken) -> Result<Listing, ListError> {
-        let asked = one_more(&page);
-        let children = match &parent {
-            Some(parent) => {
-                let session = parent.clone();
-                self.ask(&cancel, |cancel, reply| QueryMessage::Trace { session, page: asked, cancel, reply }).await?.children
-            }
-            None => self.ask(&cancel, |cancel, reply| QueryMessage::Roots { page: asked, cancel, reply }).await?,
-        };
+        let (family, asked) = (parent.clone(), one_more(&page));
+        let (children, described) = self.ask(&cancel, |cancel, reply| QueryMessage::Family { parent: family, page: asked, verify, cancel, reply }).await?;
         let (children, next_cursor) = cut(children, page.limit);
-        let asked = children.clone();
-        let described = self.ask(&cancel, |cancel, reply| QueryMessage::Describe { children: asked, verify, cancel, reply }).await?;
         let entries = entries(parent.as_ref(), children, described, |id| self.live.is_resident(id))?;
         Ok(Listing { entries, next_cursor })
     }

@@ -131,11 +131,11 @@ impl Host {
     /// [`RootError::Activate`].
     ///
     /// # Cancel safety
-    /// The root may stay live until the runtime ends.
+    /// The root may have been brought up; nothing keeps it then.
     pub async fn resume(&self, id: &SessionId) -> Result<RootHandle, RootError> {
-        let services = self.services();
-        let view = ensure(&services, id).await?;
-        Ok(RootHandle { host: self.clone(), id: id.clone(), view: std::sync::Mutex::new(view) })
+        let pin = Pin::new(self, id);
+        let view = ensure(&self.services(), id).await?;
+        Ok(RootHandle { pin, view: std::sync::Mutex::new(view) })
     }
 
     /// Sends any session the message of its next turn, as the user. Durable on return; served by whoever runs the session, now or later.
@@ -148,10 +148,11 @@ impl Host {
     /// # Cancel safety
     /// The message may have been accepted.
     pub async fn send(&self, session: &SessionId, text: impl Into<String>, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
-        let mut services = self.services();
+        let mut current = self.current.clone();
+        // Marks this generation as seen, so that a change is one to the next.
+        let mut services = current.borrow_and_update().clone();
         let id = id.unwrap_or_else(|| services.message_id());
         let message = Arc::new(Message::turn(&id, text, Source::User, services.now())?);
-        let mut current = self.current.clone();
         for again in [true, false] {
             if services.is_draining() && !again {
                 return Err(DeliverError::Draining);
@@ -452,23 +453,22 @@ impl RootError {
 /// ```
 #[derive(Debug)]
 pub struct RootHandle {
-    host: Host,
-    id: SessionId,
+    pin: Pin,
     view: std::sync::Mutex<Arc<LiveView>>,
 }
 
 impl RootHandle {
     /// Returns the root's id.
     pub fn id(&self) -> &SessionId {
-        &self.id
+        &self.pin.id
     }
 
     /// Returns the root's capability. It ends with the root's epoch; ask again for the next one's.
     pub fn agent(&self) -> Agent {
-        let services = self.host.services();
+        let services = self.pin.host.services();
         let mut view = self.view.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !view.is_open()
-            && let Some(newer) = services.live.get(&self.id)
+            && let Some(newer) = services.live.get(&self.pin.id)
         {
             *view = newer;
         }
@@ -483,7 +483,7 @@ impl RootHandle {
     /// # Cancel safety
     /// The message may have been accepted.
     pub async fn send(&self, text: impl Into<String>) -> Result<MessageId, DeliverError> {
-        self.host.send(&self.id, text, None).await
+        self.pin.host.send(&self.pin.id, text, None).await
     }
 
     /// Waits until the root and everything below it has nothing to do. See [`Host::quiescent`].
@@ -494,12 +494,29 @@ impl RootHandle {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn quiescent(&self) -> Result<Vec<SessionId>, StoreError> {
-        self.host.quiescent(&self.id).await
+        self.pin.host.quiescent(&self.pin.id).await
     }
 }
 
-impl Drop for RootHandle {
+/// What keeps a session live, also over the end of a generation.
+#[derive(Debug)]
+struct Pin {
+    host: Host,
+    id: SessionId,
+}
+
+impl Pin {
+    fn new(host: &Host, id: &SessionId) -> Self {
+        host.services().pins.add(id);
+        Self { host: host.clone(), id: id.clone() }
+    }
+}
+
+impl Drop for Pin {
     fn drop(&mut self) {
-        drop(self.host.services().registry.send_message(RegistryMessage::Release { session: self.id.clone() }));
+        let services = self.host.services();
+        services.pins.remove(&self.id);
+        // A Registry that has ended needs no telling: the next one looks at the pins.
+        drop(services.registry.send_message(RegistryMessage::Release { session: self.id.clone() }));
     }
 }

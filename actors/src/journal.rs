@@ -40,12 +40,32 @@ pub(crate) struct Pending(PendingState);
 enum PendingState {
     Ready(Box<Result<Done, WriteError>>),
     Waiting(oneshot::Receiver<Result<Done, WriteError>>),
+    /// Not handed over yet: the log waits for a claim that is under way.
+    Later(oneshot::Receiver<Pending>),
 }
 
 impl Pending {
     /// Makes a result that is known.
     pub(crate) fn ready(result: Result<Done, WriteError>) -> Self {
         Self(PendingState::Ready(Box::new(result)))
+    }
+
+    /// Makes a result of an operation that is yet to be handed over.
+    pub(crate) fn later(receiver: oneshot::Receiver<Self>) -> Self {
+        Self(PendingState::Later(receiver))
+    }
+
+    /// Tells whether the result is known.
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.0, PendingState::Ready(_))
+    }
+
+    /// Returns the result if it is known; what is under way is unknown.
+    pub(crate) fn now(self) -> Result<Done, WriteError> {
+        match self.0 {
+            PendingState::Ready(result) => *result,
+            _ => Err(WriteError::Ended),
+        }
     }
 
     /// Waits until the operation is durable or has failed.
@@ -59,6 +79,11 @@ impl Pending {
         match self.0 {
             PendingState::Ready(result) => *result,
             PendingState::Waiting(receiver) => receiver.await.unwrap_or(Err(WriteError::Ended)),
+            PendingState::Later(receiver) => match receiver.await.map(|pending| pending.0) {
+                Ok(PendingState::Ready(result)) => *result,
+                Ok(PendingState::Waiting(receiver)) => receiver.await.unwrap_or(Err(WriteError::Ended)),
+                Ok(PendingState::Later(_)) | Err(_) => Err(WriteError::Ended),
+            },
         }
     }
 }
@@ -73,6 +98,12 @@ pub(crate) struct JournalHandle {
 impl JournalHandle {
     pub(crate) fn new(store: Arc<dyn Store>, actor: ActorRef<JournalMessage>) -> Self {
         Self { store, actor }
+    }
+
+    /// Returns the actor.
+    #[cfg(test)]
+    pub(crate) fn actor(&self) -> &ActorRef<JournalMessage> {
+        &self.actor
     }
 
     /// Hands operations over in this order and returns at once.

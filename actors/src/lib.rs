@@ -59,6 +59,7 @@ mod journal;
 mod live;
 mod log;
 pub mod occurrence;
+mod pins;
 pub mod query;
 mod race;
 mod readers;
@@ -67,6 +68,9 @@ mod services;
 mod supervisor;
 pub mod system;
 pub mod turn;
+
+#[cfg(test)]
+mod tests;
 
 pub use agent::{Agent, Delegate, Delegated};
 pub use behavior::{Behavior, TurnEnd, TurnError};

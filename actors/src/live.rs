@@ -109,6 +109,10 @@ impl Gate {
         }
     }
 
+    pub(crate) fn is_knocked(&self) -> bool {
+        self.0.load(Ordering::Acquire) == KNOCKED
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         self.0.load(Ordering::Acquire) != CLOSED
     }
@@ -153,8 +157,11 @@ impl LiveTable {
         self.0.write().unwrap_or_else(PoisonError::into_inner).leave(id);
     }
 
+    /// Returns every live session, in the order of the ids, so that the same seed stops them in the same order.
     pub(crate) fn all(&self) -> Vec<Arc<LiveView>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).live.values().cloned().collect()
+        let mut all: Vec<_> = self.0.read().unwrap_or_else(PoisonError::into_inner).live.values().cloned().collect();
+        all.sort_by(|a, b| a.id().cmp(b.id()));
+        all
     }
 }
 

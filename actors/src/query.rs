@@ -1,6 +1,6 @@
 //! The Query actor: reads of the logical corpus, live sessions preferred.
 //!
-//! **Messages.** `Trace` and `Describe` from the Catalog; `Events`, `Event` and `Load` from the host.
+//! **Messages.** `Family` from the Catalog; `Trace`, `Events`, `Event` and `Load` from the host.
 //! **State.** None: the store and the published live sessions are the corpus.
 //! **Order.** Every read runs in a task of its own, so that a slow one delays nobody.
 //! **End.** A query that is under way is answered; later ones fail as `SESSION_QUERY_PERSISTENCE_FAILED`.
@@ -113,6 +113,9 @@ type Reply<T> = oneshot::Sender<Result<T, QueryError>>;
 /// What each child of a listing is, in the order asked for.
 pub(crate) type Descriptions = Vec<Result<Description, QueryError>>;
 
+/// The children of a parent, and what each of them is.
+pub type Family = (Vec<Traced>, Descriptions);
+
 /// What the query actor is asked.
 #[derive(Debug)]
 pub(crate) enum QueryMessage {
@@ -127,25 +130,18 @@ pub(crate) enum QueryMessage {
         /// Gets the answer.
         reply: Reply<Trace>,
     },
-    /// The roots, and the sessions whose parent is not in the store.
-    Roots {
-        /// Which of them.
+    /// A trace, then what each of the children is, in one read. Fails as a trace does; trouble with one child is a value.
+    Family {
+        /// The parent; the roots and the sessions whose parent is not in the store if `None`.
+        parent: Option<SessionId>,
+        /// Which of the children.
         page: Page,
-        /// Cancels the query.
-        cancel: CancellationToken,
-        /// Gets the answer.
-        reply: Reply<Vec<Traced>>,
-    },
-    /// What each of these is.
-    Describe {
-        /// The sessions, as a trace found them.
-        children: Vec<Traced>,
         /// Read the logs instead of the derived rows.
         verify: bool,
         /// Cancels the query.
         cancel: CancellationToken,
         /// Gets the answer.
-        reply: Reply<Descriptions>,
+        reply: Reply<Family>,
     },
     /// Events of a session, in order.
     Events {
@@ -205,11 +201,9 @@ impl Actor for Query {
             QueryMessage::Trace { session, page, cancel, reply } => {
                 answer(reply, cancel, async move { readers.read(move |reader| trace(reader, &live, &session, &page)).await });
             }
-            QueryMessage::Roots { page, cancel, reply } => {
-                answer(reply, cancel, async move { readers.read(move |reader| children(reader, None, &page)).await });
-            }
-            QueryMessage::Describe { children, verify, cancel, reply } => {
-                answer(reply, cancel, async move { readers.read(move |reader| describe(reader, &children, verify)).await });
+            QueryMessage::Family { parent, page, verify, cancel, reply } => {
+                let cancelled = cancel.clone();
+                answer(reply, cancel, async move { readers.read(move |reader| family(reader, &live, parent.as_ref(), &page, verify, &cancelled)).await });
             }
             QueryMessage::Events { session, from, limit, reply } => {
                 answer(reply, CancellationToken::new(), async move {
@@ -246,6 +240,25 @@ pub(crate) fn children(reader: &mut dyn Reader, parent: Option<&SessionId>, page
 
 pub(crate) fn describe(reader: &mut dyn Reader, children: &[Traced], verify: bool) -> Result<Descriptions, QueryError> {
     Ok(reader.describe(children, verify)?.into_iter().map(|described| described.map_err(QueryError::from_load)).collect())
+}
+
+fn family(
+    reader: &mut dyn Reader,
+    live: &LiveTable,
+    parent: Option<&SessionId>,
+    page: &Page,
+    verify: bool,
+    cancel: &CancellationToken,
+) -> Result<Family, QueryError> {
+    let children = match parent {
+        Some(parent) => trace(reader, live, parent, page)?.children,
+        None => children(reader, None, page)?,
+    };
+    if cancel.is_cancelled() {
+        return Err(QueryError::Cancelled);
+    }
+    let described = describe(reader, &children, verify)?;
+    Ok((children, described))
 }
 
 pub(crate) fn trace(reader: &mut dyn Reader, live: &LiveTable, session: &SessionId, page: &Page) -> Result<Trace, QueryError> {

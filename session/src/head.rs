@@ -281,12 +281,8 @@ impl Head {
                 Some(open) if open.message == *message => open.progress = true,
                 _ => return refuse("an answer outside of its message's turn".into()),
             },
-            Body::EffectAccepted { turn, .. } => self.open_turn(seq, *turn)?.progress = true,
-            Body::NoteJoined { turn, .. }
-            | Body::Memo { turn, .. }
-            | Body::AssistantMessage { turn, .. }
-            | Body::ToolCall { turn, .. }
-            | Body::ToolResult { turn, .. } => {
+            Body::EffectAccepted { turn, .. } | Body::NoteJoined { turn, .. } => self.open_turn(seq, *turn)?.progress = true,
+            Body::Memo { turn, .. } | Body::AssistantMessage { turn, .. } | Body::ToolCall { turn, .. } | Body::ToolResult { turn, .. } => {
                 self.open_turn(seq, *turn)?;
             }
             Body::RootOpened(_)
@@ -372,6 +368,62 @@ impl Head {
         *counter = counter.saturating_add_signed(by);
         if held {
             self.held = self.held.saturating_add_signed(by);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::EffectKind;
+
+    fn message() -> MessageId {
+        MessageId::new("m").unwrap()
+    }
+
+    /// Folds attempts at one message, each cut off after these bodies, and returns what is known of them.
+    fn cut_off(attempts: &[&[fn(u64) -> Body]]) -> Retry {
+        let mut head = Head::default();
+        let apply = |head: &mut Head, body: Body| head.apply(&body.at(head.next_seq, 0), 0).unwrap();
+        apply(&mut head, Body::ActivationStart { epoch: 1 });
+        for (attempt, bodies) in (1..).zip(attempts) {
+            let turn = u64::from(attempt);
+            apply(&mut head, Body::TurnStart { turn, message: message(), attempt });
+            for body in *bodies {
+                apply(&mut head, body(turn));
+            }
+            apply(&mut head, Body::TurnEnd { turn, reason: TurnEnd::Interrupted });
+        }
+        head.retry.unwrap()
+    }
+
+    const START: fn(u64) -> Body = |turn| Body::StepStart { turn, step: 1 };
+    const END: fn(u64) -> Body = |turn| Body::StepEnd { turn, step: 1, cut: None };
+    const SECOND: fn(u64) -> Body = |turn| Body::StepStart { turn, step: 2 };
+    const SECOND_END: fn(u64) -> Body = |turn| Body::StepEnd { turn, step: 2, cut: None };
+    const CUT: fn(u64) -> Body = |turn| Body::StepEnd { turn, step: 1, cut: Some(true) };
+
+    #[test]
+    fn attempts_without_progress_are_counted_in_a_row() {
+        let note: fn(u64) -> Body = |turn| Body::NoteJoined { turn, notes: vec![message()] };
+        let answer: fn(u64) -> Body = |_| Body::AnswerRecorded { message: message(), attempt: 1, text: String::new() };
+        let effect: fn(u64) -> Body =
+            |turn| Body::EffectAccepted { turn, message: message(), key: "k".into(), kind: EffectKind::Send, target: "t".into(), id: "i".into() };
+        let memo: fn(u64) -> Body = |turn| Body::Memo { turn, message: message(), key: None, text: String::new() };
+        for (attempts, wasted) in [
+            (vec![&[][..], &[]], 2),
+            (vec![&[START, CUT], &[memo]], 2),
+            (vec![&[], &[note]], 0),
+            (vec![&[], &[answer]], 0),
+            (vec![&[], &[effect]], 0),
+            (vec![&[], &[START, END]], 0),
+            (vec![&[note], &[]], 1),
+            (vec![&[START, END], &[START, END]], 1),
+            (vec![&[START, END], &[START, END, SECOND, SECOND_END]], 0),
+            (vec![&[START, END], &[], &[START, END], &[START, END, SECOND]], 3),
+        ] {
+            let retry = cut_off(&attempts);
+            assert_eq!((retry.wasted, retry.attempts as usize), (wasted, attempts.len()), "{attempts:?}");
         }
     }
 }

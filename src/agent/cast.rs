@@ -61,7 +61,7 @@ impl CastError {
 /// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
 /// let bindings = program.bind(&[], Path::new("/"))?;
 /// let stage = Stage { bindings, base_dir: program.base_dir.clone(), guards: Guards::temporary() };
-/// let runtime = cast(&program, "editor", Arc::new(stage), Runtime::builder())?.open("memory:").await?;
+/// let runtime = cast(&program, "editor", &Arc::new(stage), Runtime::builder())?.open("memory:").await?;
 ///
 /// let root = runtime.root("editor", "story").await?;
 /// root.send("go").await?;
@@ -75,7 +75,7 @@ impl CastError {
 /// # Errors
 /// [`CastError::Model`] if `root`, or an agent that scripts delegate to from there, is a model. Models that only a command could name are left out:
 /// that delegation fails as `AGENT_UNKNOWN`.
-pub fn cast(program: &Program, root: &str, stage: Arc<Stage>, mut builder: RuntimeBuilder) -> Result<RuntimeBuilder, CastError> {
+pub fn cast(program: &Program, root: &str, stage: &Arc<Stage>, mut builder: RuntimeBuilder) -> Result<RuntimeBuilder, CastError> {
     for agent in needed(program, root) {
         if let Some(AgentSpec::Model(_)) = program.agents.get(agent) {
             return Err(CastError::Model { file: program.file_name.clone(), agent: agent.to_owned() });

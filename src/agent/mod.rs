@@ -13,6 +13,8 @@ mod label;
 mod reports;
 mod request;
 mod script;
+#[cfg(test)]
+mod tests;
 mod voice;
 
 pub use cast::{CastError, cast};

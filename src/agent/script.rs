@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, future::Future, pin::Pin, sync::Arc};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _, future::BoxFuture};
 use greenroom_actors::{
     Behavior, Turn, TurnEnd, TurnError,
     catalog::Entry,
@@ -131,8 +131,16 @@ impl Player<'_> {
                 self.voice.say(turn, text)
             }
             Step::Memo(text) => turn.memo(self.render(text, item)),
-            Step::Delegate(delegate) => self.delegate(delegate, item).await,
-            Step::Send { to, message } => self.send(to, message, item).await,
+            Step::Delegate(delegate) => {
+                let missed = self.delegate(delegate, item).await?;
+                self.failures.extend(missed);
+                Ok(())
+            }
+            Step::Send { to, message } => {
+                let missed = self.send(to, message, item).await?;
+                self.failures.extend(missed);
+                Ok(())
+            }
             Step::List => turn.memo(listing(turn.list_agents().await?)),
             Step::Report { text, quiet } => turn.report(self.render(text, item), *quiet).await.map(|_| ()).map_err(Into::into),
             Step::Sleep(duration) => {
@@ -165,10 +173,35 @@ impl Player<'_> {
     }
 
     async fn rounds(&mut self, items: &[Item], steps: &[Step], place: &str) -> Result<(), TurnError> {
+        if steps.iter().all(is_apart) {
+            return self.rounds_at_once(items, steps).await;
+        }
         for (round, item) in items.iter().enumerate() {
             self.steps(steps, &format!("{place}.{round}."), Some(item)).await?;
         }
         Ok(())
+    }
+
+    /// Plays rounds that cannot meet, many at a time: each waits for the disk, and a disk takes many at once.
+    async fn rounds_at_once(&mut self, items: &[Item], steps: &[Step]) -> Result<(), TurnError> {
+        let rounds: Vec<_> = items.iter().map(|item| self.round_apart(item, steps).boxed()).collect();
+        let failures: Vec<Vec<Failure>> = futures::stream::iter(rounds).buffered(AT_ONCE).try_collect().await?;
+        self.failures.extend(failures.into_iter().flatten());
+        Ok(())
+    }
+
+    async fn round_apart(&self, item: &Item, steps: &[Step]) -> Result<Vec<Failure>, TurnError> {
+        let mut failures = Vec::new();
+        for step in steps {
+            self.check()?;
+            match step {
+                Step::Delegate(delegate) => failures.extend(self.delegate(delegate, Some(item)).await?),
+                Step::Send { to, message } => failures.extend(self.send(to, message, Some(item)).await?),
+                Step::Memo(text) => self.turn.memo(self.render(text, Some(item)))?,
+                _ => {}
+            }
+        }
+        Ok(failures)
     }
 
     fn recorded(&self, place: &str) -> Result<Option<Vec<Item>>, TurnError> {
@@ -212,7 +245,8 @@ impl Player<'_> {
         Ok(items)
     }
 
-    async fn delegate(&mut self, wanted: &Delegate, item: Option<&Item>) -> Result<(), TurnError> {
+    /// Starts a child. Within a `for_each` a refusal is returned and not an error.
+    async fn delegate(&self, wanted: &Delegate, item: Option<&Item>) -> Result<Option<Failure>, TurnError> {
         let label = label_of(&self.render(&wanted.description, item));
         let mut delegate = greenroom_actors::Delegate::new(&wanted.agent, &label, self.render(&wanted.prompt, item));
         delegate.alias = wanted.alias.as_ref().map(|alias| label_of(&self.render(alias, item)));
@@ -235,33 +269,36 @@ impl Player<'_> {
             }
         };
         match done {
-            Err(error) if item.is_some() => self.missed(None, label, error),
-            done => done,
+            Err(error) if item.is_some() => self.missed(None, label, error).map(Some),
+            done => done.map(|()| None),
         }
     }
 
-    async fn send(&mut self, to: &Template, message: &Template, item: Option<&Item>) -> Result<(), TurnError> {
+    /// Sends a child its next message. Within a `for_each` a refusal is returned and not an error.
+    async fn send(&self, to: &Template, message: &Template, item: Option<&Item>) -> Result<Option<Failure>, TurnError> {
         let to = self.render(to, item);
-        let child = child(self.turn, &to).await?;
+        let child = match item {
+            Some(Item::Child { child, .. }) if child.as_str() == to => child.clone(),
+            _ => child(self.turn, &to).await?,
+        };
         match self.turn.send_message(&child, self.render(message, item)).await {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(None),
             Err(error @ (DeliverError::Busy { .. } | DeliverError::NotResumable { .. } | DeliverError::Message(_))) if item.is_some() => {
-                self.missed(Some(child), to, error.into())
+                self.missed(Some(child), to, error.into()).map(Some)
             }
             Err(error) => Err(error.into()),
         }
     }
 
     /// Notes that a round did not do what it was for.
-    fn missed(&mut self, child: Option<SessionId>, label: String, error: TurnError) -> Result<(), TurnError> {
+    fn missed(&self, child: Option<SessionId>, label: String, error: TurnError) -> Result<Failure, TurnError> {
         self.check()?;
         self.turn.memo(format!("{label} failed: {error}"))?;
-        self.failures.push(Failure { child, label, code: error.code });
-        Ok(())
+        Ok(Failure { child, label, code: error.code })
     }
 
     /// Waits to be cut off by a shutdown that has begun, so that the turn ends as disposed and is served again.
-    async fn wait_for_the_end(&self) -> Result<(), TurnError> {
+    async fn wait_for_the_end<T>(&self) -> Result<T, TurnError> {
         self.turn.cancelled().cancelled().await;
         Err(cancelled())
     }
@@ -280,6 +317,21 @@ impl Player<'_> {
             }
             (name, _) => self.stage.bindings.get(name).map(Cow::Borrowed),
         }
+    }
+}
+
+/// Rounds of a `for_each` that may be under way at once.
+const AT_ONCE: usize = 64;
+
+/// Tells whether a step does the same in whatever order rounds are played: it starts a child of its own, or writes to the round's child.
+///
+/// Keys of effects do not tell the order either: those that could be mistaken for one another are of the same kind, to the same target, with the same content.
+fn is_apart(step: &Step) -> bool {
+    match step {
+        Step::Delegate(delegate) => delegate.background,
+        Step::Send { to, .. } => to.source() == "{child}",
+        Step::Memo(_) => true,
+        _ => false,
     }
 }
 

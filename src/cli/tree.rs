@@ -45,8 +45,11 @@ impl TreeArgs {
             None => read_children(&mut *reader, None, &Page::default(), false)?.entries,
             Some(text) => {
                 let id = resolve(&mut *reader, text)?;
-                let entry = read_entry(&mut *reader, &id)?;
-                vec![entry.ok_or_else(|| Failure::new("NOT_RESUMABLE", format!("session {id} is neither a root nor a subagent")))?]
+                match read_entry(&mut *reader, &id)? {
+                    Some(entry) => vec![entry],
+                    // A plain fork is listed nowhere, but it may have children that are.
+                    None => read_children(&mut *reader, Some(&id), &Page::default(), false)?.entries,
+                }
             }
         };
         let mut walk = Walk::new(&mut *reader, tops, self.depth.unwrap_or(u32::MAX));
@@ -66,7 +69,8 @@ impl TreeArgs {
                 break;
             }
         }
-        if empty { terminal.line("(no sessions)") } else { Ok(()) }
+        let nobody = if self.root.is_some() { "(no subagents)" } else { "(no sessions)" };
+        if empty { terminal.line(nobody) } else { Ok(()) }
     }
 }
 
@@ -124,7 +128,12 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let last = level.siblings.peek().is_none();
-            let (parent, indent) = (level.parent.clone(), level.indent.clone());
+            let indent = level.indent.clone();
+            let parent = match &level.parent {
+                Some(parent) => Some(parent.clone()),
+                // At the top the walk has not come from the parent: an orphan names one, and so does the child that a user began with.
+                None => self.reader.header(entry.id()).ok().flatten().and_then(|header| header.parent.clone()),
+            };
             let depth = u32::try_from(self.levels.len()).unwrap_or(u32::MAX) - 1;
             let (branch, below) = match (depth, last) {
                 (0, _) => ("", ""),

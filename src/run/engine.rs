@@ -64,7 +64,7 @@ pub async fn run_over(program: &Program, options: &RunOptions, store: Arc<dyn St
     };
     let plan = Plan::make(program, options, known)?;
     let stage = Stage { bindings: plan.bindings.clone(), base_dir: program.base_dir.clone(), guards: Guards::of(&options.store) };
-    let mut builder = cast(program, &plan.opened.agent, Arc::new(stage), Runtime::builder())?;
+    let mut builder = cast(program, &plan.opened.agent, &Arc::new(stage), Runtime::builder())?;
     builder = builder.max_live(program.run.max_live).max_depth(program.run.max_depth);
     if let Some(limit) = program.run.inbox_limit {
         builder = builder.inbox_limit(limit as u64);
@@ -207,7 +207,7 @@ impl Play<'_> {
     async fn play(&self) -> Result<RunReport, RunError> {
         let mut occurrences = self.host.subscribe();
         let root = match &self.plan.root {
-            Some(root) => self.host.resume(root).await.map_err(greenroom_actors::host::RootError::from)?,
+            Some(root) => self.host.resume(root).await?,
             None => self.host.root(NewRoot { id: None, opened: self.plan.opened.clone(), cwd: None }).await?,
         };
         let id = root.id().clone();

@@ -1,5 +1,9 @@
 //! `greenroom list` and `greenroom tree`.
 
+use std::sync::Arc;
+
+use greenroom::Runtime;
+use greenroom::actors::{catalog::read_listing, query::Page};
 use greenroom::session::{
     descriptor::{Descriptor, Mode},
     event::Body,
@@ -129,6 +133,20 @@ fn reading_writes_nothing() {
     assert!(desk.bytes() == before, "also where no writer is left");
 }
 
+#[tokio::test]
+async fn a_reader_alone_lists_what_a_runtime_lists() {
+    let (_desk, store) = desk();
+    let mut reader = store.reader().unwrap();
+    let runtime = Runtime::builder().start(Arc::new(store)).await.unwrap();
+    for parent in [None, Some(id("root-one")), Some(id("root-two"))] {
+        let alone = read_listing(&mut *reader, parent.as_ref(), &Page::default(), false).unwrap();
+        assert_eq!(alone, runtime.list(parent.as_ref()).await.unwrap(), "{parent:?}");
+    }
+    let nobody = read_listing(&mut *reader, Some(&id("nobody")), &Page::default(), false).unwrap_err();
+    assert_eq!(nobody.code(), runtime.list(Some(&id("nobody"))).await.unwrap_err().code());
+    runtime.shutdown().await;
+}
+
 #[test]
 fn a_tree_shows_everybody_below_a_root() {
     let (desk, store) = desk();
@@ -147,6 +165,10 @@ fn a_tree_shows_everybody_below_a_root() {
     assert_eq!(places[0], json!(["root-one", null, 0]));
     assert_eq!(places[1], json!(["child-1", "root-one", 1]));
     assert!(!places.iter().any(|place| place[0] == "grandchild"));
+    assert!(places.contains(&json!(["orphan", "nobody", 0])));
+    let below = desk.run(&["tree", "child-1", "--json"]).json();
+    assert_eq!((&below["entries"][0]["parent"], &below["entries"][1]["id"]), (&json!("root-one"), &json!("grandchild")));
+    assert_eq!(desk.run(&["tree", "child-3"]).out, "(no subagents)\n", "a plain fork without children");
 }
 
 #[test]

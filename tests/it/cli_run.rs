@@ -170,6 +170,26 @@ fn a_signal_ends_a_run_in_good_order_and_the_next_goes_on() {
 }
 
 #[test]
+fn a_run_that_takes_too_long_is_exit_3_and_leaves_the_work() {
+    let desk = Desk::new();
+    pipes(&desk);
+    let said = desk.run(&["run", "pipe.toml", "--timeout", "300ms", "--json"]);
+    assert_eq!((said.exit, &said.json()["error"]["code"]), (3, &json!("TIMED_OUT")), "{said:?}");
+    // How far it came in that time is not known; that nobody holds it any more is.
+    assert!(!desk.run(&["tree"]).out.contains("[running]"));
+}
+
+#[test]
+fn a_run_over_a_memory_store_leaves_nothing_behind() {
+    let desk = Desk::new();
+    desk.write("story.toml", STORY);
+    let said = desk.run(&["--store", "memory:", "run", "story.toml"]);
+    assert_eq!((said.exit, said.out.as_str()), (0, "started in Lyon\n"));
+    assert!(!desk.path("desk.db").exists());
+    assert_eq!(desk.run(&["run", "story.toml", "--store", "memory:", "--root", "abcd"]).exit, 4);
+}
+
+#[test]
 fn work_that_cannot_run_is_told_and_is_exit_1() {
     let desk = Desk::new();
     desk.write("story.toml", STORY);

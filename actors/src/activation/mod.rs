@@ -22,19 +22,22 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use greenroom_session::{
     event::{Body, EpochEnd, Event, TurnEnd as TurnReason},
+    header::Header,
+    id::Epoch,
     store::ClaimKind,
     turns::Claimed,
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::{
-    sync::{OwnedSemaphorePermit, TryAcquireError, oneshot},
+    sync::{Notify, OwnedSemaphorePermit, TryAcquireError, oneshot},
     task::AbortHandle,
 };
 
 use crate::{
     behavior::{Behavior, TurnEnd, TurnError},
     error::WriteError,
-    live::LiveView,
+    live::{Gate, LiveView},
+    log::SessionLog,
     occurrence::Occurrence,
     race::race_point,
     registry::{Incarnation, RegistryMessage},
@@ -42,6 +45,8 @@ use crate::{
     turn::{Turn, TurnCore},
 };
 
+#[cfg(test)]
+pub(crate) use settle::plant;
 pub(crate) use start::{StartRequest, start};
 
 /// What an Activation is told.
@@ -99,7 +104,11 @@ pub(crate) struct Activation;
 
 pub(crate) struct ActivationArgs {
     pub(crate) services: Arc<Services>,
-    pub(crate) view: oneshot::Receiver<Arc<LiveView>>,
+    pub(crate) header: Arc<Header>,
+    pub(crate) epoch: Epoch,
+    pub(crate) log: Arc<SessionLog>,
+    /// Gets what is to be published.
+    pub(crate) give: oneshot::Sender<Arc<LiveView>>,
     pub(crate) behavior: Box<dyn Behavior>,
     pub(crate) opened: Option<Claimed>,
     pub(crate) slot: Option<OwnedSemaphorePermit>,
@@ -178,8 +187,8 @@ impl Actor for Activation {
     type State = ActivationState;
     type Arguments = ActivationArgs;
 
-    async fn pre_start(&self, _myself: ActorRef<ActivationMessage>, args: ActivationArgs) -> Result<ActivationState, ActorProcessingErr> {
-        let view = args.view.await?;
+    async fn pre_start(&self, myself: ActorRef<ActivationMessage>, args: ActivationArgs) -> Result<ActivationState, ActorProcessingErr> {
+        let view = Arc::new(LiveView { header: args.header, epoch: args.epoch, log: args.log, gate: Gate::new(false), actor: myself, news: Notify::new() });
         let guard = EndGuard {
             registry: args.registry,
             services: Arc::downgrade(&args.services),
@@ -187,6 +196,7 @@ impl Actor for Activation {
             incarnation: args.incarnation,
             reason: EpochEnd::Failed,
         };
+        args.give.send(view.clone()).map_err(|_| "nobody waits for this start")?;
         Ok(ActivationState {
             services: args.services,
             view,
@@ -201,28 +211,8 @@ impl Actor for Activation {
 
     async fn handle(&self, myself: ActorRef<ActivationMessage>, message: ActivationMessage, state: &mut ActivationState) -> Result<(), ActorProcessingErr> {
         race_point!("activation-message");
-        let outcome = match message {
-            ActivationMessage::Go => state.go(&myself).await,
-            ActivationMessage::Wake => {
-                state.view.gate.answer();
-                // Whoever knocked may have come after the last look.
-                if matches!(state.next, Claim::Nothing) {
-                    state.next = Claim::NotAsked;
-                }
-                state.proceed(&myself).await
-            }
-            ActivationMessage::Slot(permit) => {
-                state.slot = Slot::Held(permit);
-                state.proceed(&myself).await
-            }
-            ActivationMessage::TurnDone(done) => state.turn_done(&myself, *done).await,
-            ActivationMessage::Interrupt { turn, cause } => {
-                state.interrupt(&myself, turn, TurnReason::Aborted { cause });
-                Ok(Next::Stay)
-            }
-            ActivationMessage::Overdue { turn } => state.overdue(&myself, turn).await,
-            ActivationMessage::Shutdown { reason } => state.begin_shutdown(&myself, reason).await,
-        };
+        // Boxed, so that an idle Activation does not keep the room that acting takes.
+        let outcome = Box::pin(state.act(&myself, message)).await;
         match outcome {
             Ok(Next::Stay) => Ok(()),
             Ok(Next::Leave(reason)) => {
@@ -252,6 +242,32 @@ enum Next {
 type Outcome = Result<Next, WriteError>;
 
 impl ActivationState {
+    async fn act(&mut self, myself: &ActorRef<ActivationMessage>, message: ActivationMessage) -> Outcome {
+        match message {
+            ActivationMessage::Go => self.go(myself).await,
+            // The turn under way looks into the inbox when it ends. Until then the knock stays up, so that nobody knocks again.
+            ActivationMessage::Wake if self.running.is_some() => Ok(Next::Stay),
+            ActivationMessage::Wake => {
+                // Whoever knocked may have come after the last look.
+                if matches!(self.next, Claim::Nothing) {
+                    self.next = Claim::NotAsked;
+                }
+                self.proceed(myself).await
+            }
+            ActivationMessage::Slot(permit) => {
+                self.slot = Slot::Held(permit);
+                self.proceed(myself).await
+            }
+            ActivationMessage::TurnDone(done) => self.turn_done(myself, *done).await,
+            ActivationMessage::Interrupt { turn, cause } => {
+                self.interrupt(myself, turn, TurnReason::Aborted { cause });
+                Ok(Next::Stay)
+            }
+            ActivationMessage::Overdue { turn } => self.overdue(myself, turn).await,
+            ActivationMessage::Shutdown { reason } => self.begin_shutdown(myself, reason).await,
+        }
+    }
+
     async fn go(&mut self, myself: &ActorRef<ActivationMessage>) -> Outcome {
         let view = &self.view;
         self.services.tell(|| Occurrence::Activated { session: view.id().clone(), epoch: view.epoch });
@@ -266,7 +282,7 @@ impl ActivationState {
         if let Some(reason) = self.shutdown {
             return self.finish(reason).await;
         }
-        for _ in 0..TURNS_PER_CALL {
+        for left in (0..TURNS_PER_CALL).rev() {
             let next = match std::mem::take(&mut self.next) {
                 Claim::NotAsked if self.take_slot(myself) => self.claim().await?,
                 Claim::NotAsked => return Ok(Next::Stay),
@@ -277,7 +293,8 @@ impl ActivationState {
                 return self.settle().await;
             };
             let Some(done) = self.run(myself, &claimed).await else { return Ok(Next::Stay) };
-            self.end_turn(done).await?;
+            // A turn that ended at its first poll was too short to keep anybody waiting; a call full of them was not.
+            self.end_turn(done, left == 0).await?;
         }
         // More may be there; others go first.
         drop(myself.send_message(ActivationMessage::Wake));
@@ -310,6 +327,7 @@ impl ActivationState {
     }
 
     async fn claim(&mut self) -> Result<Claim, WriteError> {
+        self.view.gate.answer();
         race_point!("before-claim");
         let claimed = self.view.log.claim(ClaimKind::Turn).await?;
         race_point!("after-claim");
@@ -358,12 +376,13 @@ impl ActivationState {
 
     async fn turn_done(&mut self, myself: &ActorRef<ActivationMessage>, done: TurnDone) -> Outcome {
         race_point!("turn-done");
-        self.end_turn(done).await?;
+        self.end_turn(done, true).await?;
         self.proceed(myself).await
     }
 
     /// Records the end of a turn and, where it can, takes the next message in the same batch. The end of a turn that is over does nothing.
-    async fn end_turn(&mut self, done: TurnDone) -> Result<(), WriteError> {
+    /// With `share`, whoever waits for a turn slot goes first.
+    async fn end_turn(&mut self, done: TurnDone, share: bool) -> Result<(), WriteError> {
         let Some(running) = self.running.take_if(|running| running.turn == done.turn) else { return Ok(()) };
         self.behavior = Some(match done.behavior {
             Some(behavior) => behavior,
@@ -375,12 +394,12 @@ impl ActivationState {
             TurnResult::Ended(Err(error)) => TurnReason::Error { code: error.code, message: error.message },
             TurnResult::Panicked(message) => TurnReason::error("PANIC", message),
         });
-        self.next = self.close_turn(&running, reason).await?;
+        self.next = self.close_turn(&running, reason, share).await?;
         Ok(())
     }
 
-    async fn close_turn(&mut self, running: &Running, reason: TurnReason) -> Result<Claim, WriteError> {
-        running.core.end();
+    async fn close_turn(&mut self, running: &Running, reason: TurnReason, share: bool) -> Result<Claim, WriteError> {
+        self.slot = running.core.end().map_or(Slot::None, Slot::Held);
         let log = &self.view.log;
         if let Some(error) = log.broken() {
             return Err(error);
@@ -392,17 +411,18 @@ impl ActivationState {
         }
         bodies.push(Body::TurnEnd { turn: running.turn, reason: reason.clone() });
         race_point!("before-turn-end");
-        let claimed = if self.shutdown.is_some() {
-            log.settled(log.append(bodies, Vec::new()).done().await)?;
-            Claim::NotAsked
-        } else if self.services.slots.available_permits() == 0 {
-            // Somebody may wait for a slot: give this one up and queue for the next, or a long inbox would starve the others.
-            drop(running.core.take_slot());
-            log.settled(log.append(bodies, Vec::new()).done().await)?;
-            Claim::NotAsked
-        } else {
-            self.slot = running.core.take_slot().map_or(Slot::None, Slot::Held);
+        // Somebody may wait for a slot: give this one up and queue for the next, or a long inbox would starve the others.
+        if share && self.services.slots.available_permits() == 0 {
+            self.slot = Slot::None;
+        }
+        // A turn that waited when it was cut off has given its slot away: the next one has to ask for one first.
+        let may_claim = self.shutdown.is_none() && matches!(self.slot, Slot::Held(_));
+        let claimed = if may_claim {
+            self.view.gate.answer();
             Claim::from(log.append_and_claim(bodies, ClaimKind::Turn).await?)
+        } else {
+            log.settled(log.append(bodies, Vec::new()).done().await)?;
+            Claim::NotAsked
         };
         race_point!("after-turn-end");
         self.services.tell(|| Occurrence::TurnEnded { session: self.view.id().clone(), turn: running.turn, reason });
@@ -453,7 +473,7 @@ impl ActivationState {
         self.drop_task();
         if let Some(running) = self.running.take() {
             running.core.cancel();
-            running.core.end();
+            drop(running.core.end());
         }
     }
 
@@ -479,6 +499,13 @@ impl ActivationState {
         self.next = Claim::NotAsked;
         self.view.log.close(bodies, false).await?;
         Ok(Next::Leave(reason))
+    }
+}
+
+impl Drop for ActivationState {
+    fn drop(&mut self) {
+        // However it ends: a turn does not outlive its Activation.
+        self.drop_turn();
     }
 }
 

@@ -19,9 +19,20 @@ use tokio::sync::oneshot;
 use super::{ActivationState, Next};
 use crate::{error::WriteError, race::race_point, registry::RegistryMessage};
 
+/// How often an Activation without work lets others run before it settles.
+const PATIENCE: usize = 8;
+
 impl ActivationState {
     /// Settles if nothing keeps the epoch; to be called when the store had nothing to serve.
     pub(super) async fn settle(&mut self) -> Result<Next, WriteError> {
+        // Ending an epoch and beginning the next costs many times a turn: whoever is about to deliver goes first.
+        for _ in 0..PATIENCE {
+            tokio::task::yield_now().await;
+            if self.view.gate.is_knocked() {
+                // That knock's wake is in the mailbox.
+                return Ok(Next::Stay);
+            }
+        }
         race_point!("before-settle");
         let incarnation = self.guard.incarnation;
         let session = self.view.id().clone();
@@ -111,15 +122,6 @@ fn outcome_words(last: &head::Outcome) -> String {
     }
 }
 
-/// Lets a test take the guard out of settling, to show that the sweep finds it.
-#[cfg(test)]
-pub(crate) mod plant {
-    use std::cell::Cell;
-    thread_local! {
-        pub(crate) static UNGUARDED: Cell<bool> = const { Cell::new(false) };
-    }
-}
-
 #[cfg(test)]
 fn planted_bug() -> bool {
     plant::UNGUARDED.get()
@@ -128,4 +130,13 @@ fn planted_bug() -> bool {
 #[cfg(not(test))]
 const fn planted_bug() -> bool {
     false
+}
+
+/// Lets a test take the guard out of settling, to show that the sweep finds it.
+#[cfg(test)]
+pub(crate) mod plant {
+    use std::cell::Cell;
+    thread_local! {
+        pub(crate) static UNGUARDED: Cell<bool> = const { Cell::new(false) };
+    }
 }

@@ -11,13 +11,13 @@ use greenroom_session::{
     store::{Done, Fence, Log, Op, Open, Refused},
     turns::Claimed,
 };
-use ractor::ActorRef;
-use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
+use ractor::{Actor, ActorRef};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{Activation, ActivationArgs};
 use crate::{
     error::{ActivateError, WriteError},
-    live::{Gate, LiveView},
+    live::LiveView,
     log::SessionLog,
     race::race_point,
     registry::{Incarnation, RegistryMessage},
@@ -89,7 +89,11 @@ async fn bring_up(
         if !fold.head().wants_holder() && !keep {
             return Ok(None);
         }
-        let factory = agent_of(services, &session, &fold)?;
+        // Made before anything is written, so that a behaviour that cannot be made uses no attempt.
+        let behavior = agent_of(services, &session, &fold)?();
+        if services.is_draining() {
+            return Err(ActivateError::Draining);
+        }
         let (epoch, begin) = begin_epoch(&fold, services.now(), services.config.max_attempts);
         // Without a slot no turn may run; a kept session opens without one and asks for it as any other.
         let claim = slot.is_some().then(|| services.now());
@@ -108,7 +112,7 @@ async fn bring_up(
         }
         // What waits is the store's affair from here on.
         fold.forget_inbox();
-        return publish(services, registry, fold, epoch, claimed, slot, factory(), incarnation).map(Some);
+        return publish(services, registry, fold, epoch, claimed, slot, behavior, incarnation).await.map(Some);
     }
     Err(ActivateError::NotResumable { session, reason: "its log kept moving".into(), code: "SEQ_CONFLICT" })
 }
@@ -128,7 +132,7 @@ fn agent_of(services: &Services, session: &SessionId, fold: &greenroom_session::
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one live session, put together in one place")]
-fn publish(
+async fn publish(
     services: &Arc<Services>,
     registry: &ActorRef<RegistryMessage>,
     fold: greenroom_session::fold::Fold,
@@ -142,15 +146,20 @@ fn publish(
     let fence = Fence { session: header.id.clone(), epoch };
     let log = Arc::new(SessionLog::new(fold, fence, services.journal.clone(), services.config.clock.clone()));
     let failed = |error: String| ActivateError::NotResumable { session: header.id.clone(), reason: error, code: "START_FAILED" };
-    // What is published holds the actor's reference, and the actor's state holds what is published.
+    // What is published holds the actor's reference, so the actor makes it.
     let (give, view) = oneshot::channel();
-    let args = ActivationArgs { services: services.clone(), view, behavior, opened, slot, incarnation, registry: registry.clone() };
-    let (actor, starting) =
-        ractor::ActorRuntime::spawn_linked_instant(None, Activation, args, registry.get_cell()).map_err(|error| failed(error.to_string()))?;
-    let view = Arc::new(LiveView { header: header.clone(), epoch, log, gate: Gate::new(false), actor, news: Notify::new() });
-    if give.send(view.clone()).is_err() {
-        return Err(failed("its actor did not start".into()));
-    }
-    drop(starting);
-    Ok(view)
+    let args = ActivationArgs {
+        services: services.clone(),
+        header: header.clone(),
+        epoch,
+        log,
+        give,
+        behavior,
+        opened,
+        slot,
+        incarnation,
+        registry: registry.clone(),
+    };
+    Activation::spawn_linked(None, Activation, args, registry.get_cell()).await.map_err(|error| failed(error.to_string()))?;
+    view.await.map_err(|error| failed(error.to_string()))
 }

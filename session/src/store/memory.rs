@@ -47,6 +47,7 @@ pub struct MemoryStore {
 struct Shared {
     sessions: RwLock<BTreeMap<SessionId, Arc<Mutex<Entry>>>>,
     families: Mutex<HashMap<Option<SessionId>, Family>>,
+    dead: RwLock<HashSet<OwnerId>>,
 }
 
 /// The children of one parent, known or not; `None` is the parent of roots.
@@ -64,7 +65,10 @@ struct Entry {
     events: Vec<Event>,
     head: Head,
     inbox: BTreeMap<Order, InboxRecord>,
-    tombstones: HashMap<MessageId, (Order, BodyHash)>,
+    /// Where each message that was ever accepted stands or stood.
+    orders: HashMap<MessageId, Order>,
+    /// By order, what remains of a message that has left the inbox.
+    taken: Vec<Option<BodyHash>>,
     verdict: Verdict,
     owner: Option<OwnerId>,
 }
@@ -86,11 +90,26 @@ impl MemoryStore {
         Self { shared: Arc::default(), owner: OwnerId::from_uuid(uuid::Uuid::new_v4()) }
     }
 
+    /// Opens the same store as another owner, as another process would; neither may take the other's leases.
+    #[must_use]
+    pub fn peer(&self) -> Self {
+        Self { shared: self.shared.clone(), owner: OwnerId::from_uuid(uuid::Uuid::new_v4()) }
+    }
+
+    /// Opens the same store as another owner and declares this one dead, as if its process had been killed: its leases may be taken.
+    ///
+    /// What still runs under the dead owner is fenced by the first epoch that somebody else begins.
+    #[must_use]
+    pub fn reopen(&self) -> Self {
+        self.shared.dead.write().unwrap_or_else(PoisonError::into_inner).insert(self.owner.clone());
+        self.peer()
+    }
+
     fn apply(&self, op: &Op) -> Result<Done, Refused> {
         match op {
             Op::Create(op) => self.create(op),
             Op::Accept(op) => lock(&*self.entry(&op.session)?).accept(op),
-            Op::Open(op) => lock(&*self.entry(&op.session)?).open(op, &self.owner),
+            Op::Open(op) => lock(&*self.entry(&op.session)?).open(op, &self.owner, |holder| self.shared.is_alive(holder)),
             Op::Append(op) => lock(&*self.fenced(&op.fence)?).append(op),
             Op::Claim(op) => lock(&*self.fenced(&op.fence)?).claim(op),
             Op::Close(op) => lock(&*self.fenced(&op.fence)?).close(op),
@@ -138,7 +157,8 @@ impl MemoryStore {
             events: op.events.to_vec(),
             head: fold.head().clone(),
             inbox: BTreeMap::new(),
-            tombstones: HashMap::new(),
+            orders: HashMap::new(),
+            taken: Vec::new(),
             verdict,
             owner: None,
         };
@@ -177,22 +197,36 @@ impl Entry {
             && *events == op.events.len()
             && self.events.iter().zip(&*op.events).all(|(a, b)| a.body == b.body)
             && *message == op.message.as_ref().map(|message| message.id.clone())
-            && op.message.as_ref().is_none_or(|message| self.tombstones.get(&message.id).is_some_and(|(_, hash)| *hash == message.hash()));
+            && op.message.as_ref().is_none_or(|message| self.is_same(message));
         if same { Ok(Done::Created { header: self.header.clone(), existing: true }) } else { Err(Refused::Exists(self.header.id.clone())) }
+    }
+
+    /// Tells whether this very message was accepted before.
+    fn is_same(&self, message: &Message) -> bool {
+        let Some(order) = self.orders.get(&message.id) else { return false };
+        match self.inbox.get(order) {
+            Some(waiting) => waiting.message.hash() == message.hash(),
+            None => self.remains(*order) == Some(message.hash()),
+        }
+    }
+
+    fn remains(&self, order: Order) -> Option<BodyHash> {
+        self.taken.get(usize::try_from(order).ok()?).copied().flatten()
     }
 
     fn enter(&mut self, message: &Arc<Message>) -> Order {
         let order = self.head.next_order;
         self.head.accept(message, false);
-        self.tombstones.insert(message.id.clone(), (order, message.hash()));
+        self.orders.insert(message.id.clone(), order);
+        self.taken.push(None);
         self.inbox.insert(order, InboxRecord { order, held: false, message: message.clone() });
         order
     }
 
     fn accept(&mut self, op: &Accept) -> Result<Done, Refused> {
         let message = &op.message;
-        if let Some((order, hash)) = self.tombstones.get(&message.id) {
-            return if *hash == message.hash() {
+        if let Some(order) = self.orders.get(&message.id) {
+            return if self.is_same(message) {
                 Ok(Done::Accepted { order: *order, duplicate: true })
             } else {
                 Err(Refused::MessageIdConflict(message.id.clone()))
@@ -233,14 +267,18 @@ impl Entry {
     fn leave(&mut self, orders: &[Order]) {
         for order in orders {
             if let Some(record) = self.inbox.remove(order) {
+                if let Some(remains) = usize::try_from(*order).ok().and_then(|at| self.taken.get_mut(at)) {
+                    *remains = Some(record.message.hash());
+                }
                 self.head.take(&record.message, record.held);
             }
         }
     }
 
-    fn open(&mut self, op: &Open, owner: &OwnerId) -> Result<Done, Refused> {
+    fn open(&mut self, op: &Open, owner: &OwnerId, is_alive: impl Fn(&OwnerId) -> bool) -> Result<Done, Refused> {
         if let Some(holder) = &self.owner
             && holder != owner
+            && is_alive(holder)
         {
             return Err(Refused::Held(holder.clone()));
         }
@@ -281,7 +319,9 @@ impl Entry {
     fn take_next(&mut self, kind: ClaimKind, time: u64) -> Option<Claimed> {
         // A held record and everything behind it waits.
         let ready = || self.inbox.values().take_while(|record| !record.held);
-        let notes: Vec<InboxRecord> = ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect();
+        // Without this, each turn would cost a look at everything that waits.
+        let any_note = self.head.pending_wakes + self.head.pending_quiet > 0;
+        let notes: Vec<InboxRecord> = if any_note { ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect() } else { Vec::new() };
         let claimed = match kind {
             ClaimKind::Turn if self.head.open.is_some() => None,
             ClaimKind::Turn => open_turn(&self.head, time, ready().find(|record| record.message.kind == MessageKind::Turn), &notes),
@@ -310,6 +350,14 @@ impl Entry {
 impl Shared {
     fn entry(&self, id: &SessionId) -> Option<Arc<Mutex<Entry>>> {
         self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    fn is_alive(&self, owner: &OwnerId) -> bool {
+        !self.dead.read().unwrap_or_else(PoisonError::into_inner).contains(owner)
+    }
+
+    fn holder(&self, entry: &Entry) -> Option<OwnerId> {
+        entry.owner.clone().filter(|owner| self.is_alive(owner))
     }
 
     fn in_tree(&self, id: &SessionId, root: Option<&SessionId>) -> bool {
@@ -379,10 +427,7 @@ impl Reader for MemoryReader {
     fn message(&mut self, id: &SessionId, message: &MessageId) -> Result<Option<MessageState>, LoadError> {
         let entry = self.entry(id)?;
         let entry = lock(&entry);
-        Ok(entry
-            .tombstones
-            .get(message)
-            .map(|(order, _)| if entry.inbox.contains_key(order) { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
+        Ok(entry.orders.get(message).map(|order| if entry.inbox.contains_key(order) { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
     }
 
     fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {
@@ -414,11 +459,11 @@ impl Reader for MemoryReader {
             .map(|child| {
                 let (verdict, head, holder) = if verify {
                     let log = self.load(&child.id)?;
-                    (verdict(&log.fold), log.fold.head().clone(), lock(&*self.entry(&child.id)?).owner.clone())
+                    (verdict(&log.fold), log.fold.head().clone(), self.shared.holder(&lock(&*self.entry(&child.id)?)))
                 } else {
                     let entry = self.entry(&child.id)?;
                     let entry = lock(&entry);
-                    (entry.verdict.clone(), entry.head.clone(), entry.owner.clone())
+                    (entry.verdict.clone(), entry.head.clone(), self.shared.holder(&entry))
                 };
                 let has_children = lock(&self.shared.families).get(&Some(child.id.clone())).is_some_and(|family| family.subagents > 0);
                 Ok(Description { verdict, head, has_children, holder })
@@ -446,7 +491,7 @@ impl Reader for MemoryReader {
         for (id, entry) in self.shared.all() {
             let wanted = {
                 let entry = lock(&entry);
-                entry.owner.is_none() && entry.head.wants_holder()
+                entry.head.wants_holder() && self.shared.holder(&entry).is_none()
             };
             if wanted && self.shared.in_tree(&id, root) {
                 found.push(id);
@@ -462,7 +507,7 @@ impl Reader for MemoryReader {
         let all = self.shared.all();
         Ok(all
             .into_iter()
-            .filter_map(|(id, entry)| lock(&entry).owner.clone().map(|owner| Lease { session: id, owner, alive: true }))
+            .filter_map(|(id, entry)| lock(&entry).owner.clone().map(|owner| Lease { session: id, alive: self.shared.is_alive(&owner), owner }))
             .filter(|lease| self.shared.in_tree(&lease.session, root))
             .collect())
     }

@@ -122,14 +122,17 @@ fn all_items() -> Vec<Item> {
 
 /// Tells whether a doc comment has an example that is compiled and run: a block of code that is closed and of no other language.
 fn has_example(docs: &str) -> bool {
-    let mut opened = None;
-    docs.lines().filter_map(|line| line.trim().strip_prefix("```")).any(|language| match opened.take() {
-        Some(opened) => matches!(opened, "" | "rust"),
-        None => {
+    let mut opened: Option<&str> = None;
+    for language in docs.lines().filter_map(|line| line.trim().strip_prefix("```")) {
+        if let Some(opened) = opened.take() {
+            if matches!(opened, "" | "rust") {
+                return true;
+            }
+        } else {
             opened = Some(language);
-            false
         }
-    })
+    }
+    false
 }
 
 fn assert_none(what: &str, wrong: &[String]) {

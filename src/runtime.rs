@@ -253,7 +253,7 @@ impl Runtime {
     /// continued.
     ///
     /// # Cancel safety
-    /// The root may stay live until the runtime ends.
+    /// The root may have been brought up; nothing keeps it then.
     pub async fn resume(&self, root: &SessionId) -> Result<RootHandle, RootError> {
         self.host.resume(root).await
     }

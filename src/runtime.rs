@@ -85,7 +85,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Registers a closure as a behaviour.
+    /// Registers a closure as a behaviour. Every Activation gets a clone of it, so what it captures is no memory of the session.
     #[must_use]
     pub fn closure<F, Fut>(self, name: impl Into<String>, closure: F) -> Self
     where
@@ -253,7 +253,7 @@ impl Runtime {
     /// continued.
     ///
     /// # Cancel safety
-    /// The root may stay live until the runtime ends.
+    /// The root may have been brought up; nothing keeps it then.
     pub async fn resume(&self, root: &SessionId) -> Result<RootHandle, RootError> {
         self.host.resume(root).await
     }

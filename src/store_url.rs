@@ -75,7 +75,8 @@ impl StoreUrl {
     /// Blocks for the disk.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`] if the file cannot be made or used, is no greenroom store, or is of a newer version; [`StoreError::Unsupported`] for a store that this
+    /// build leaves out.
     pub fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
         match self {
             Self::Memory => Ok(Arc::new(MemoryStore::new())),

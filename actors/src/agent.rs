@@ -148,7 +148,6 @@ impl Delegate {
 ///
 /// ```
 /// use greenroom_actors::{Delegate, Delegated, host::NewRoot};
-/// use greenroom_session::store::MessageState;
 /// # tokio_test::block_on(async {
 /// # let mut config = greenroom_actors::Config::default();
 /// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {

@@ -104,10 +104,11 @@ impl Host {
         self.current.borrow().clone()
     }
 
-    /// Creates a root if it does not exist, and keeps it live until the handle is dropped.
+    /// Creates a root if it does not exist, and keeps it live until the handle is dropped. The root is durable on return.
     ///
     /// # Errors
-    /// [`StartError`] if it could not be created; [`RootError::Activate`] if it could not be brought up.
+    /// [`RootError::Start`] if its behaviour is not registered, its label breaks the rule for labels, a session of its id was created differently, or the
+    /// store failed; [`RootError::Activate`] if it exists and could not be brought up.
     ///
     /// # Cancel safety
     /// The root may exist.
@@ -128,7 +129,8 @@ impl Host {
     /// Brings a root up and keeps it live until the handle is dropped.
     ///
     /// # Errors
-    /// [`RootError::Activate`].
+    /// [`RootError::Activate`] if there is no such session, its behaviour is not registered, another live process holds it, or its log cannot be
+    /// continued.
     ///
     /// # Cancel safety
     /// The root may have been brought up; nothing keeps it then.
@@ -143,7 +145,9 @@ impl Host {
     /// With an id of the caller's choice the same call again is the same acceptance. A runtime actor that dies meanwhile is survived.
     ///
     /// # Errors
-    /// [`DeliverError`].
+    /// [`DeliverError::NotResumable`] if there is no such session, [`DeliverError::Busy`] if its inbox is full, [`DeliverError::Message`] for a text over
+    /// the limit, [`DeliverError::Conflict`] if the id was used with another text, [`DeliverError::Draining`] during a shutdown, and
+    /// [`DeliverError::Write`] if the store failed: only with the code `INDETERMINATE` may the message have been accepted all the same.
     ///
     /// # Cancel safety
     /// The message may have been accepted.
@@ -180,7 +184,8 @@ impl Host {
     /// With `verify` the logs are read instead of the rows that are derived from them, at the cost of their length. `cancel` gives the listing up.
     ///
     /// # Errors
-    /// [`ListError`].
+    /// [`ListError::Query`] if there is no such parent or the store cannot be read, [`ListError::Cancelled`], and [`ListError::QueryUnavailable`] in a system
+    /// without a query service. A child that cannot be described is an entry.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -199,10 +204,10 @@ impl Host {
         listing.await.unwrap_or(Err(ListError::Query(QueryError::Ended)))
     }
 
-    /// Returns where a session comes from and its direct children.
+    /// Returns where a session comes from and its direct children, oldest first. Reads headers only.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError::SessionNotFound`], [`QueryError::InvalidLineage`] if its parents run in a circle, or that the store or a header cannot be read.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -214,7 +219,7 @@ impl Host {
     /// Returns events of a session from `from` (inclusive), at most `limit`, in order.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError::SessionNotFound`], or what is damaged in its log or the store.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -223,10 +228,10 @@ impl Host {
         self.ask(|reply| QueryMessage::Events { session, from, limit, reply }).await
     }
 
-    /// Returns one event with up to 50 neighbours on either side.
+    /// Returns one event with up to `before` and `after` neighbours, at most 50 on either side.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError::InvalidWindow`] for more than 50, [`QueryError::SessionNotFound`], [`QueryError::EventNotFound`], or what is damaged.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -235,10 +240,10 @@ impl Host {
         self.ask(|reply| QueryMessage::Event { session, seq, before, after, reply }).await
     }
 
-    /// Returns a whole session.
+    /// Returns a whole session. Costs the length of its log.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError::SessionNotFound`], or what is damaged in its log or the store.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -256,10 +261,10 @@ impl Host {
         }
     }
 
-    /// Returns the ids that begin with `prefix`, at most `limit`.
+    /// Returns the ids that begin with `prefix`, in byte order, at most `limit`.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`] if the store cannot be read.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -268,10 +273,10 @@ impl Host {
         self.services().readers.read(move |reader| reader.find(&prefix, limit)).await
     }
 
-    /// Tells where a message stands.
+    /// Tells where a message stands; `None` if it was never accepted.
     ///
     /// # Errors
-    /// [`LoadError`].
+    /// [`LoadError::NotFound`] if there is no such session, or that the store cannot be read.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -285,7 +290,7 @@ impl Host {
     /// Starts are bounded by the configuration; what cannot run is reported by [`Occurrence::NotActivated`].
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`] if the store cannot be read.
     ///
     /// # Cancel safety
     /// Some may have been woken.
@@ -299,10 +304,10 @@ impl Host {
         Ok(found)
     }
 
-    /// Returns the leases in a tree.
+    /// Returns the leases in a tree, in all trees if `None`: those of this process and of others, live or dead.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`] if the store cannot be read.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -314,7 +319,7 @@ impl Host {
     /// Waits until no session of the tree is in a turn, runnable, or held by another live process, and returns the sessions that have work and cannot run.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`] if the store cannot be read.
     ///
     /// # Cancel safety
     /// Changes nothing that a later call would not change.
@@ -478,7 +483,7 @@ impl RootHandle {
     /// Sends the root the message of its next turn, as the user. See [`Host::send`].
     ///
     /// # Errors
-    /// [`DeliverError`].
+    /// [`DeliverError`], as [`Host::send`].
     ///
     /// # Cancel safety
     /// The message may have been accepted.
@@ -489,7 +494,7 @@ impl RootHandle {
     /// Waits until the root and everything below it has nothing to do. See [`Host::quiescent`].
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`] if the store cannot be read.
     ///
     /// # Cancel safety
     /// Changes nothing.

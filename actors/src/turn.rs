@@ -501,7 +501,7 @@ impl Turn {
     /// Delegates to a continuable background child and goes on. See [`Agent::start_continuable`].
     ///
     /// # Errors
-    /// [`StartError`].
+    /// [`StartError`], as [`Agent::start_continuable`].
     ///
     /// # Cancel safety
     /// The child may exist; the same delegation again is the same acceptance.
@@ -531,7 +531,7 @@ impl Turn {
     /// Sends a child the message of its next turn. Waits, within bounds and without a turn slot, while its inbox is full. See [`Agent::followup`].
     ///
     /// # Errors
-    /// [`DeliverError`].
+    /// [`DeliverError`], as [`Agent::followup`]; `BUSY` once the bound on waiting is used up.
     ///
     /// # Cancel safety
     /// The message may have been accepted; the same send again is the same acceptance.
@@ -553,7 +553,7 @@ impl Turn {
     /// Lists this agent's children without waking any. See [`Agent::list_children`].
     ///
     /// # Errors
-    /// [`ListError`].
+    /// [`ListError`], as [`Agent::list_children`]; a cancelled turn cancels the listing.
     ///
     /// # Cancel safety
     /// Changes nothing.

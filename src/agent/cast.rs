@@ -21,7 +21,7 @@ use crate::{
 /// "#;
 /// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
 /// # let stage = Stage { bindings: program.bind(&[], Path::new("/"))?, base_dir: program.base_dir.clone(), guards: Guards::temporary() };
-/// let error = cast(&program, "editor", Arc::new(stage), Runtime::builder()).unwrap_err();
+/// let error = cast(&program, "editor", &Arc::new(stage), Runtime::builder()).unwrap_err();
 /// assert!(matches!(&error, CastError::Model { agent, .. } if agent == "editor"));
 /// assert_eq!(error.code(), "AGENT_UNAVAILABLE");
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -21,7 +21,9 @@ use super::{
 };
 use crate::program::{self, Delegate, Provider, Step, Template, ValueTemplate, list_files};
 
-/// Plays the list of steps that the rank of a message chooses; after the last list it says "done". A turn that notes opened plays nothing.
+/// Plays the list of steps that the rank of a message chooses.
+///
+/// After the last list it says "done". A turn that notes opened plays nothing.
 ///
 /// Every step is a step boundary, at which notes join; so is every step inside of a `repeat`. A `for_each` is one step with all that is in it. The files or
 /// children that it goes through are recorded before its first round, and a later attempt reads them from the log. Within a `for_each` a delegate or a

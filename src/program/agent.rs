@@ -104,6 +104,8 @@ pub enum AnswerFormat {
 
 /// An agent that is a language model with tools.
 ///
+/// It is read and checked, and not played yet: [`cast`](crate::agent::cast) refuses it.
+///
 /// ```
 /// use std::path::Path;
 /// use greenroom::program::{AgentSpec, Program, Tool};

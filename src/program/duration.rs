@@ -31,6 +31,7 @@ pub enum DurationError {
 }
 
 /// Reads a whole or decimal number followed by its unit: `ms`, `s`, `m` (minutes) or `h`.
+///
 /// What is finer than a nanosecond is cut off.
 ///
 /// # Errors

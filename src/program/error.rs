@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// A place in a text. Both numbers count from 1; columns count Unicode scalars, and a byte order
-/// mark is not one.
+/// A place in a text.
+///
+/// Both numbers count from 1; columns count Unicode scalars, and a byte order mark is not one.
 ///
 /// ```
 /// use greenroom::program::Position;

@@ -245,6 +245,7 @@ impl FileSet {
 }
 
 /// Lists the files that match any of the globs, which are relative to `base` unless absolute.
+///
 /// `base` is an absolute folder; it may be reached through a symbolic link.
 /// Blocks, and reads every folder below the globs' own that is not hidden or ignored.
 ///

@@ -48,7 +48,7 @@ pub async fn run(program: &Program, options: &RunOptions, observer: &dyn Observe
 /// Plays a program as [`run`] does, over a store that is open. It is closed at the end.
 ///
 /// # Errors
-/// [`RunError`].
+/// [`RunError`], as [`run`].
 ///
 /// # Cancel safety
 /// As for [`run`].

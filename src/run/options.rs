@@ -28,7 +28,7 @@ pub struct RunOptions {
     pub sets: Vec<(String, String)>,
     /// The absolute folder that paths in `sets` are relative to.
     pub cwd: PathBuf,
-    /// The seed of a deterministic run.
+    /// The seed of a deterministic run. There are none yet: a seed is refused with `SEED_UNAVAILABLE`.
     pub seed: Option<u64>,
     /// How long the run may take.
     pub timeout: Option<Duration>,

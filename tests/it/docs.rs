@@ -120,9 +120,19 @@ fn all_items() -> Vec<Item> {
     items
 }
 
-/// Returns whether a doc comment has an example that is compiled and run.
+/// Tells whether a doc comment has an example that is compiled and run: a block of code that is closed and of no other language.
 fn has_example(docs: &str) -> bool {
-    docs.lines().any(|line| matches!(line.trim(), "```" | "```rust"))
+    let mut opened: Option<&str> = None;
+    for language in docs.lines().filter_map(|line| line.trim().strip_prefix("```")) {
+        if let Some(opened) = opened.take() {
+            if matches!(opened, "" | "rust") {
+                return true;
+            }
+        } else {
+            opened = Some(language);
+        }
+    }
+    false
 }
 
 fn assert_none(what: &str, wrong: &[String]) {

@@ -5,7 +5,6 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use greenroom_session::{
     descriptor::{DESCRIPTOR_VERSION, Descriptor, Mode},
     event::{Body, Event, Role},
-    fold::DescriptorState,
     head::Head,
     header::{Header, NewSession},
     id::{EffectKey, EffectKind, MessageId, Seq, SessionId},
@@ -278,7 +277,12 @@ impl Agent {
 
     async fn send(&self, child: &SessionId, text: String, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
         let services = &self.services;
-        let header = addressee(services, child).await?;
+        let live = services.live.get(child);
+        let header = match &live {
+            Some(view) if view.continuable => view.header.clone(),
+            Some(_) => return Err(not_continuable(child)),
+            None => addressee(services, child).await?,
+        };
         if header.parent.as_ref() != Some(self.view.id()) {
             return Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" });
         }
@@ -289,7 +293,7 @@ impl Agent {
         let id = id.or_else(|| key.map(EffectKey::message_id)).unwrap_or_else(|| services.message_id());
         let source = Source::Coordinator { session: self.view.id().clone() };
         let message = Message::with(id.clone(), MessageKind::Turn, vec![Block::text(text)], source, services.now(), true)?;
-        self.deliver(child, self.view.id(), message, key.map(|key| (key, EffectKind::Send))).await?;
+        self.deliver(child, live.as_deref(), self.view.id(), message, key.map(|key| (key, EffectKind::Send))).await?;
         Ok(id)
     }
 
@@ -310,11 +314,18 @@ impl Agent {
         let id = key.map_or_else(|| services.message_id(), EffectKey::message_id);
         let source = Source::SubagentReport { session: self.view.id().clone() };
         let message = Message::note(id.clone(), text, source, services.now(), quiet)?;
-        self.deliver(&parent, &parent, message, key.map(|key| (key, EffectKind::Report))).await?;
+        self.deliver(&parent, None, &parent, message, key.map(|key| (key, EffectKind::Report))).await?;
         Ok(id)
     }
 
-    async fn deliver(&self, to: &SessionId, parent: &SessionId, message: Message, effect: Option<(EffectKey, EffectKind)>) -> Result<(), DeliverError> {
+    async fn deliver(
+        &self,
+        to: &SessionId,
+        live: Option<&LiveView>,
+        parent: &SessionId,
+        message: Message,
+        effect: Option<(EffectKey, EffectKind)>,
+    ) -> Result<(), DeliverError> {
         let services = &self.services;
         let message = Arc::new(message);
         let parent = (parent != to).then_some(parent);
@@ -328,7 +339,7 @@ impl Agent {
             if services.is_draining() && self.turn.is_none() {
                 return Err(DeliverError::Draining);
             }
-            match services.accept(to, parent, message.clone()).await {
+            match services.accept(to, live, parent, message.clone()).await {
                 Ok(_) => break,
                 Err(WriteError::Refused(Refused::Busy { .. })) if self.turn.is_some() && waited < services.config.send_patience => {
                     let Some(turn) = &self.turn else { continue };
@@ -429,14 +440,12 @@ async fn header_of(services: &Services, id: &SessionId) -> Result<Arc<Header>, D
     }
 }
 
-/// Returns the header of a child that takes messages.
+fn not_continuable(id: &SessionId) -> DeliverError {
+    DeliverError::NotResumable { child: id.to_string(), reason: "it has no supported continuation state; do not try again".into() }
+}
+
+/// Returns the header of a child that takes messages and is not live.
 async fn addressee(services: &Services, id: &SessionId) -> Result<Arc<Header>, DeliverError> {
-    let none = || DeliverError::NotResumable { child: id.to_string(), reason: "it has no supported continuation state; do not try again".into() };
-    if let Some(view) = services.live.get(id) {
-        let continuable =
-            view.log.look(|fold| matches!(fold.descriptor(), DescriptorState::One { parsed: Ok(descriptor), .. } if descriptor.mode == Mode::Continuable));
-        return if continuable { Ok(view.header.clone()) } else { Err(none()) };
-    }
     let wanted = id.clone();
     let unavailable = |reason: String| DeliverError::NotResumable { child: id.to_string(), reason };
     let found = services
@@ -451,7 +460,7 @@ async fn addressee(services: &Services, id: &SessionId) -> Result<Arc<Header>, D
     match found {
         Ok(Some((header, Some(Ok(description))))) => match description.verdict {
             Verdict::Child { mode: Mode::Continuable, .. } => Ok(header),
-            _ => Err(none()),
+            _ => Err(not_continuable(id)),
         },
         Ok(Some((_, Some(Err(error))))) | Err(error) => Err(unavailable(error.to_string())),
         Ok(_) => Err(unavailable("there is no such session".into())),

@@ -14,8 +14,16 @@ use ractor::ActorRef;
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::{
-    catalog::CatalogMessage, config::Config, error::WriteError, journal::JournalHandle, live::{LiveTable, LiveView}, occurrence::Occurrence, query::QueryMessage,
-    race::race_point, readers::Readers, registry::RegistryMessage,
+    catalog::CatalogMessage,
+    config::Config,
+    error::WriteError,
+    journal::JournalHandle,
+    live::{LiveTable, LiveView},
+    occurrence::Occurrence,
+    query::QueryMessage,
+    race::race_point,
+    readers::Readers,
+    registry::RegistryMessage,
 };
 
 /// What the actors of one generation share. A generation ends when one of its actors dies unasked.

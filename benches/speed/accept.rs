@@ -72,8 +72,13 @@ async fn hold(turn: Turn) -> Result<TurnEnd, TurnError> {
 
 /// Starts a root with children whose first turn stays open.
 pub(crate) async fn held_children(store: Arc<dyn Store>, children: usize) -> Outcome<(Runtime, RootHandle, Vec<SessionId>)> {
-    let runtime =
-        Runtime::builder().closure("root", |_| async { Ok(TurnEnd::Completed) }).closure("hold", hold).inbox_limit(1 << 40).max_live(children + 8).start(store).await?;
+    let runtime = Runtime::builder()
+        .closure("root", |_| async { Ok(TurnEnd::Completed) })
+        .closure("hold", hold)
+        .inbox_limit(1 << 40)
+        .max_live(children + 8)
+        .start(store)
+        .await?;
     let root = runtime.root("root", "root").await?;
     let agent = root.agent();
     let mut ids = Vec::with_capacity(children);

@@ -1,10 +1,6 @@
 //! The floors: the same work with nothing of greenroom around it.
 
-use std::{
-    collections::HashMap,
-    path::Path,
-    time::Duration,
-};
+use std::{collections::HashMap, path::Path, time::Duration};
 
 use greenroom_session::{
     codec::{encode_message, message_crc},

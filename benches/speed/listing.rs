@@ -152,9 +152,8 @@ impl Corpus {
         let last_memo = self.events - 2;
         let fence = Fence { session: id.clone(), epoch: 1 };
         let text = "a line of some two hundred bytes, as a measured step of a working agent might leave it in its log ".repeat(2);
-        let mut events: Vec<Event> = (first_memo..last_memo)
-            .map(|seq| Body::Memo { turn: 1, message: message.clone(), key: None, text: text.clone() }.at(seq, time))
-            .collect();
+        let mut events: Vec<Event> =
+            (first_memo..last_memo).map(|seq| Body::Memo { turn: 1, message: message.clone(), key: None, text: text.clone() }.at(seq, time)).collect();
         events.push(Body::TurnEnd { turn: 1, reason: TurnReason::Completed }.at(last_memo, time));
         let end = Body::ActivationEnd { epoch: 1, reason: EpochEnd::Settled }.at(last_memo + 1, time);
         Ok(vec![

@@ -188,9 +188,8 @@ impl Actor for Activation {
     type Arguments = ActivationArgs;
 
     async fn pre_start(&self, myself: ActorRef<ActivationMessage>, args: ActivationArgs) -> Result<ActivationState, ActorProcessingErr> {
-        let continuable = args
-            .log
-            .look(|fold| matches!(fold.descriptor(), DescriptorState::One { parsed: Ok(descriptor), .. } if descriptor.mode == Mode::Continuable));
+        let continuable =
+            args.log.look(|fold| matches!(fold.descriptor(), DescriptorState::One { parsed: Ok(descriptor), .. } if descriptor.mode == Mode::Continuable));
         let view = Arc::new(LiveView {
             header: args.header,
             epoch: args.epoch,

@@ -144,7 +144,18 @@ async fn publish(
     let failed = |error: String| ActivateError::NotResumable { session: header.id.clone(), reason: error, code: "START_FAILED" };
     // What is published holds the actor's reference, so the actor makes it.
     let (give, view) = oneshot::channel();
-    let args = ActivationArgs { services: services.clone(), header: header.clone(), epoch, log, give, behavior, opened, slot, incarnation, registry: registry.clone() };
+    let args = ActivationArgs {
+        services: services.clone(),
+        header: header.clone(),
+        epoch,
+        log,
+        give,
+        behavior,
+        opened,
+        slot,
+        incarnation,
+        registry: registry.clone(),
+    };
     Activation::spawn_linked(None, Activation, args, registry.get_cell()).await.map_err(|error| failed(error.to_string()))?;
     view.await.map_err(|error| failed(error.to_string()))
 }

@@ -300,8 +300,7 @@ impl Entry {
         let ready = || self.inbox.values().take_while(|record| !record.held);
         // Without this, each turn would cost a look at everything that waits.
         let any_note = self.head.pending_wakes + self.head.pending_quiet > 0;
-        let notes: Vec<InboxRecord> =
-            if any_note { ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect() } else { Vec::new() };
+        let notes: Vec<InboxRecord> = if any_note { ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect() } else { Vec::new() };
         let claimed = match kind {
             ClaimKind::Turn if self.head.open.is_some() => None,
             ClaimKind::Turn => open_turn(&self.head, time, ready().find(|record| record.message.kind == MessageKind::Turn), &notes),
@@ -399,10 +398,7 @@ impl Reader for MemoryReader {
     fn message(&mut self, id: &SessionId, message: &MessageId) -> Result<Option<MessageState>, LoadError> {
         let entry = self.entry(id)?;
         let entry = lock(&entry);
-        Ok(entry
-            .orders
-            .get(message)
-            .map(|order| if entry.inbox.contains_key(order) { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
+        Ok(entry.orders.get(message).map(|order| if entry.inbox.contains_key(order) { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
     }
 
     fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {

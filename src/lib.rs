@@ -14,36 +14,65 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let runtime = Runtime::builder()
-//!     .behavior("editor", || |turn: Turn| async move {
+//!     .closure("editor", |turn: Turn| async move {
 //!         turn.delegate(Delegate::new("reporter", "collect facts", "Where are we?")).await?;
 //!         turn.await_children().await?;
 //!         turn.say(format!("{} notes came in", turn.notes().len()))?;
 //!         Ok(TurnEnd::Completed)
 //!     })
-//!     .behavior("reporter", || |turn: Turn| async move {
-//!         turn.report(format!("You asked: {}", turn.text()), false).await?;
+//!     .closure("reporter", |turn: Turn| async move {
+//!         turn.report(format!("You asked: {}", turn.text()), false).await?; // not quiet: it wakes the parent
 //!         Ok(TurnEnd::Completed)
 //!     })
-//!     .open("memory:")
+//!     .open("memory:") // "sqlite:desk.db" outlives the process
 //!     .await?;
 //!
 //! let root = runtime.root("editor", "launch story").await?;
 //! root.send("Cover the launch.").await?;
-//! root.quiescent().await?;
+//! root.quiescent().await?; // nothing of the tree has anything left to do
 //! assert_eq!(runtime.last_answer(root.id()).await?.as_deref(), Some("2 notes came in")); // the report, then the notice that the reporter settled
 //! runtime.shutdown().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
+//! # Words
+//!
+//! - A **behaviour** ([`Behavior`]) says what an agent does with one message. It is registered under a name, which the logs of its sessions keep.
+//! - A **turn** ([`Turn`]) is the work on one message. After a crash the message is served again, as another attempt; what a turn did to other sessions is
+//!   named by what it did, so that doing it again is the same acceptance and happens once.
+//! - A **note** is a report of a child, or the notice that it has settled. It joins the next step or turn, and opens a turn
+//!   if nothing else does and it is not quiet.
+//! - A **root** has no parent. Its handle ([`RootHandle`]) keeps it live; dropped, it lets the root settle.
+//! - Who may do what: [`Agent`] is the right of one live session to act on its own children and its parent; [`Host`] is the authority of whoever owns the store.
+//!
+//! `ARCHITECTURE.md` has the whole glossary, `docs/log-format.md` what is on disk.
+//!
+//! # What is durable when
+//!
+//! | returned | on disk |
+//! |---|---|
+//! | the id of a message ([`RootHandle::send`], [`Turn::send_message`], [`Turn::report`]) | the message, in the receiver's inbox |
+//! | a child ([`Turn::delegate`]) | its session and its first message |
+//! | [`Turn::record`], [`Turn::record_answer`] | the record |
+//! | [`Turn::say`], [`Turn::memo`] | nothing yet: with the next of the above, at the latest with the turn's end |
+//!
+//! A store in memory (`memory:`) keeps these promises for as long as the process lives, one in a file (`sqlite:PATH`) also through SIGKILL and power loss.
+//!
 //! # Layout
 //!
-//! - [`session`]: what is true on disk. Synchronous; knows no actor.
+//! - [`runtime`]: the facade: [`Runtime`] and its builder. [`store_url`]: which store a URL names.
+//! - [`program`]: program files. [`run`]: plays one until nothing is left to do. [`agent`]: the behaviours that program files name: scripted agents and
+//!   command agents. [`command`]: running one program safely.
 //! - [`actors`]: what is alive. One actor per file.
-//! - [`runtime`]: the facade: [`Runtime`] and its builder.
-//! - [`agent`]: behaviours that come with greenroom: scripted agents and command agents.
-//! - [`program`]: program files. [`command`]: running one program safely. [`store_url`]: which store a URL names.
+//! - [`session`]: what is true on disk. Synchronous; knows no actor.
 //! - `cli`: the `greenroom` program.
+//!
+//! # Features
+//!
+//! - `sqlite` (default): the store in a file. It compiles SQLite's C source.
+//! - `program`: program files and what plays them.
+//! - `cli` (default): the `greenroom` program; needs `program`.
 
 #[cfg(feature = "program")]
 pub mod agent;

@@ -23,6 +23,16 @@ use tokio_util::sync::CancellationToken;
 use crate::store_url::{StoreUrl, StoreUrlError};
 
 /// Why a runtime could not be opened.
+///
+/// ```
+/// use greenroom::Runtime;
+/// # tokio_test::block_on(async {
+/// let error = Runtime::builder().open("desk.db").await.unwrap_err();
+/// assert_eq!(error.code(), "STORE_URL");
+/// assert_eq!(error.to_string(), r#""desk.db" names no store: expected `sqlite:PATH` or `memory:`"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -38,13 +48,27 @@ impl OpenError {
     /// Returns the stable code.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Url(_) => "STORE_URL",
+            Self::Url(error) => error.code(),
             Self::Store(error) => error.code(),
         }
     }
 }
 
 /// Puts a [`Runtime`] together.
+///
+/// ```
+/// use greenroom::{Runtime, RuntimeBuilder, Turn, TurnEnd};
+/// # tokio_test::block_on(async {
+/// let builder: RuntimeBuilder = Runtime::builder()
+///     .closure("idler", |_turn: Turn| async { Ok(TurnEnd::Completed) })
+///     .max_live(4)
+///     .max_depth(0); // nobody may delegate
+/// let runtime = builder.open("memory:").await?;
+/// assert!(runtime.root("idler", "a desk").await.is_ok());
+/// # runtime.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct RuntimeBuilder {
     config: Config,
@@ -134,17 +158,20 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Leaves out the query service: starting and sending work, listing fails with `SUBAGENT_CONTROL_SESSION_QUERY_UNAVAILABLE`.
+    /// Leaves out the query service: starting and sending work, listing fails with `SUBAGENT_CONTROL_SESSION_QUERY_UNAVAILABLE`, and whatever else
+    /// reads a session ([`Runtime::trace`], [`Runtime::list_events`], [`Runtime::read_event`], [`Runtime::last_answer`]) with [`QueryError::Ended`].
     #[must_use]
     pub fn without_query(mut self) -> Self {
         self.with_query = false;
         self
     }
 
-    /// Opens a store by its URL, making it if there is none, and starts the runtime over it.
+    /// Opens a store by its URL (`memory:` or `sqlite:PATH`), making it if there is none, and starts the runtime over it.
+    ///
+    /// Starts no session: those that have work wait for [`Runtime::recover`], [`Runtime::resume`] or a message.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// [`OpenError::Url`] if the URL names no store, [`OpenError::Store`] if the store cannot be opened.
     ///
     /// # Cancel safety
     /// The store may have been made.
@@ -157,10 +184,10 @@ impl RuntimeBuilder {
         self.start(store).await
     }
 
-    /// Starts the runtime over a store that is open.
+    /// Starts the runtime over a store that is open. [`Runtime::shutdown`] closes it.
     ///
     /// # Errors
-    /// [`OpenError`].
+    /// [`OpenError::Store`] if the actors cannot be started.
     ///
     /// # Cancel safety
     /// Actors may be left running until the async runtime ends.
@@ -171,6 +198,25 @@ impl RuntimeBuilder {
 }
 
 /// A running greenroom over one store.
+///
+/// ```
+/// use greenroom::{Runtime, Turn, TurnEnd};
+/// # tokio_test::block_on(async {
+/// let runtime = Runtime::builder()
+///     .closure("echo", |turn: Turn| async move {
+///         turn.say(turn.text())?;
+///         Ok(TurnEnd::Completed)
+///     })
+///     .open("memory:")
+///     .await?;
+/// let root = runtime.root("echo", "an echo").await?;
+/// root.send("hello").await?;
+/// root.quiescent().await?;
+/// assert_eq!(runtime.last_answer(root.id()).await?.as_deref(), Some("hello"));
+/// runtime.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct Runtime {
     system: System,
@@ -188,10 +234,11 @@ impl Runtime {
         self.host.clone()
     }
 
-    /// Creates a root and keeps it live until the handle is dropped.
+    /// Creates a root played by the behaviour `agent` and keeps it live until the handle is dropped. The root is durable on return.
     ///
     /// # Errors
-    /// [`RootError`].
+    /// [`RootError::Start`] if no such behaviour is registered, the label breaks the rule for labels, or the store failed;
+    /// [`RootError::Activate`] if the root exists and could not be brought up.
     ///
     /// # Cancel safety
     /// The root may exist.
@@ -202,7 +249,8 @@ impl Runtime {
     /// Brings an existing root up again and keeps it live until the handle is dropped.
     ///
     /// # Errors
-    /// [`RootError`].
+    /// [`RootError::Activate`] if there is no such session, its behaviour is not registered, another live process holds it, or its log cannot be
+    /// continued.
     ///
     /// # Cancel safety
     /// The root may stay live until the runtime ends.
@@ -210,10 +258,12 @@ impl Runtime {
         self.host.resume(root).await
     }
 
-    /// Lists the children of a session, or the roots and orphans if `None`, waking none.
+    /// Lists the children of a session, or the roots and orphans (sessions whose parent is not in the store) if `None`, waking none. Oldest first.
+    ///
+    /// Costs the number of children; no log is read where the rows derived from it are good.
     ///
     /// # Errors
-    /// [`ListError`].
+    /// [`ListError::Query`] if there is no such session or the store cannot be read. A child that cannot be described is an entry.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -221,10 +271,10 @@ impl Runtime {
         self.host.list(parent, Page::default(), false, CancellationToken::new()).await
     }
 
-    /// Returns where a session comes from and its direct children.
+    /// Returns where a session comes from and its direct children, oldest first. Reads headers only.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError::SessionNotFound`], [`QueryError::InvalidLineage`] if its parents run in a circle, or that the store or a header cannot be read.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -232,10 +282,10 @@ impl Runtime {
         self.host.trace(session).await
     }
 
-    /// Returns all events of a session in order.
+    /// Returns all events of a session in order. Costs the length of its log; [`Host::list_events`] reads a part.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError::SessionNotFound`], or what is damaged in its log or the store.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -243,10 +293,10 @@ impl Runtime {
         self.host.list_events(session, 0, usize::MAX).await
     }
 
-    /// Returns one event with up to 50 neighbours on either side.
+    /// Returns one event with up to `before` and `after` neighbours, at most 50 on either side.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError::InvalidWindow`] for more than 50, [`QueryError::SessionNotFound`], [`QueryError::EventNotFound`], or what is damaged.
     ///
     /// # Cancel safety
     /// Changes nothing.
@@ -259,10 +309,10 @@ impl Runtime {
         self.host.subscribe()
     }
 
-    /// Wakes the sessions of a tree (of all trees if `None`) that have work and that no live process holds.
+    /// Wakes the sessions of a tree (of all trees if `None`) that have work and that no live process holds, and returns them.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// [`StoreError`] if the store cannot be read.
     ///
     /// # Cancel safety
     /// Some may have been woken.
@@ -270,10 +320,10 @@ impl Runtime {
         self.host.recover(root).await
     }
 
-    /// Returns what the session itself said last, if it has said anything.
+    /// Returns what the session itself said last, if it has said anything. Costs the length of its log.
     ///
     /// # Errors
-    /// [`QueryError`].
+    /// [`QueryError::SessionNotFound`], or what is damaged in its log or the store.
     ///
     /// # Cancel safety
     /// Changes nothing.

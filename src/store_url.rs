@@ -23,6 +23,13 @@ pub enum StoreUrl {
 }
 
 /// Why a text names no store.
+///
+/// ```
+/// use greenroom::store_url::{StoreUrl, StoreUrlError};
+/// assert!(matches!("desk.db".parse::<StoreUrl>(), Err(StoreUrlError::Scheme(_))));
+/// assert!(matches!("sqlite:".parse::<StoreUrl>(), Err(StoreUrlError::NoPath(_))));
+/// assert_eq!(StoreUrlError::NoPath("sqlite:".into()).code(), "STORE_URL");
+/// ```
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreUrlError {
@@ -32,6 +39,13 @@ pub enum StoreUrlError {
     /// The path is missing.
     #[error("{0:?} has no path: expected `sqlite:PATH`")]
     NoPath(String),
+}
+
+impl StoreUrlError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        "STORE_URL"
+    }
 }
 
 impl FromStr for StoreUrl {

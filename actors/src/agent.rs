@@ -7,7 +7,7 @@ use greenroom_session::{
     event::{Body, Event, Role},
     head::Head,
     header::{Header, NewSession},
-    id::{EffectKey, EffectKind, MessageId, Seq, SessionId},
+    id::{EffectKind, MessageId, Seq, SessionId},
     listing::{Description, Verdict},
     message::{Block, Message, MessageKind, Source, text_of},
     store::{Create, Done, LoadError, Op, Reader, Refused, StoreError, Traced},
@@ -26,13 +26,35 @@ use crate::{
     race::race_point,
     registry::RegistryMessage,
     services::Services,
-    turn::TurnCore,
+    turn::{Effect, InHand, TurnCore},
 };
 
 /// The capability of one live agent, in one epoch.
 ///
 /// It comes from a [`Turn`](crate::Turn) or a [`RootHandle`](crate::RootHandle) and from nowhere else: a session id, a `source` or a later epoch of the same session
 /// grants nothing. It ends with its epoch; one that came from a turn ends with the turn.
+///
+/// ```
+/// use greenroom_actors::{Agent, Delegate, host::NewRoot};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// let desk: Agent = root.agent();
+/// let child = desk.start_continuable(Delegate::new("echo", "an echo", "one")).await?.child;
+/// desk.followup(&child, "two").await?; // the child's next turn, whether it is live or has settled
+/// root.quiescent().await?;
+/// assert_eq!(host.load(&child).await?.fold.head().turns, 2);
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone)]
 pub struct Agent {
     services: Arc<Services>,
@@ -100,12 +122,8 @@ impl Delegate {
     }
 
     fn content(&self) -> Vec<u8> {
-        if let Some(key) = &self.key {
-            key.as_bytes().to_vec()
-        } else {
-            let parts = (&self.label, &self.prompt, &self.alias, &self.params, &self.provider);
-            serde_json::to_vec(&parts).unwrap_or_else(|_| self.prompt.as_bytes().to_vec())
-        }
+        let parts = (&self.label, &self.prompt, &self.alias, &self.params, &self.provider);
+        serde_json::to_vec(&parts).unwrap_or_else(|_| self.prompt.as_bytes().to_vec())
     }
 
     fn descriptor(&self, mode: Mode) -> Descriptor {
@@ -126,6 +144,28 @@ impl Delegate {
 }
 
 /// A child whose first message is accepted.
+///
+/// ```
+/// use greenroom_actors::{Delegate, Delegated, host::NewRoot};
+/// use greenroom_session::store::MessageState;
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// let Delegated { child, message, existing } = root.agent().start_continuable(Delegate::new("echo", "an echo", "one")).await?;
+/// assert!(!existing);
+/// assert!(host.message(&child, &message).await?.is_some()); // in its inbox, or already taken into a turn
+/// # root.quiescent().await?;
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delegated {
     /// The child.
@@ -148,6 +188,11 @@ impl Agent {
     /// Returns the session that this is the agent of.
     pub fn session(&self) -> &SessionId {
         self.view.id()
+    }
+
+    /// Tells whether an effect of this turn's message needs no doing again.
+    fn was_accepted(&self, effect: Option<Effect>) -> bool {
+        effect.is_some_and(|effect| self.turn.as_ref().is_some_and(|turn| turn.was_accepted(effect.key)))
     }
 
     /// Tells why this capability grants nothing any more.
@@ -190,17 +235,45 @@ impl Agent {
         }
         let descriptor = delegate.descriptor(mode);
         descriptor.check_new()?;
-        let key = self.turn.as_ref().map(|turn| turn.effect(EffectKind::Delegate, &delegate.agent, &delegate.content()));
-        let (child, message_id) = match key {
-            Some(key) => (key.session_id(), key.message_id()),
+        let effect = self.turn.as_ref().map(|turn| match &delegate.key {
+            Some(name) => turn.named_effect(EffectKind::Delegate, &delegate.agent, name.as_bytes()),
+            None => turn.effect(EffectKind::Delegate, &delegate.agent, &delegate.content()),
+        });
+        let in_hand = self.in_hand(effect);
+        let (delegated, wake) = self.create(&delegate, &descriptor, effect).await?;
+        // Handed over before the child is woken, so that it is durable before the child's turn: a child that kills the process does not take its
+        // parent's progress along.
+        if let Some(in_hand) = in_hand {
+            in_hand.accepted(EffectKind::Delegate, &delegate.agent, delegated.child.as_str());
+        }
+        drop(wake);
+        Ok(delegated)
+    }
+
+    fn in_hand(&self, effect: Option<Effect>) -> Option<InHand<'_>> {
+        self.turn.as_deref().zip(effect).map(|(turn, effect)| InHand::new(turn, effect))
+    }
+
+    async fn create(&self, delegate: &Delegate, descriptor: &Descriptor, effect: Option<Effect>) -> Result<(Delegated, Option<WakeOnDrop<'_>>), StartError> {
+        let services = &self.services;
+        let parent = &self.view.header;
+        let (child, message_id) = match effect {
+            Some(Effect { key, .. }) => (key.session_id(), key.message_id()),
             None => (SessionId::from_uuid(services.config.ids.uuid()), services.message_id()),
         };
+        if self.was_accepted(effect) {
+            // Its work, if it has any, is found as that of any session is.
+            return match self.over() {
+                Some(over) => Err(StartError::Unauthorized(over)),
+                None => Ok((Delegated { child, message: message_id, existing: true }, None)),
+            };
+        }
         let source = Source::Coordinator { session: parent.id.clone() };
         let message = Message::turn(&message_id, delegate.prompt.clone(), source, services.now())?;
         let inherited = self.inherited(&delegate.provider).await?;
         let mut session = NewSession::child(child.clone(), parent.id.clone(), parent.depth);
         session.cwd.clone_from(&parent.cwd);
-        let create = Create::child(session, inherited, &descriptor, Some(Arc::new(message)), services.now())
+        let create = Create::child(session, inherited, descriptor, Some(Arc::new(message)), services.now())
             .map_err(|error| StartError::Descriptor(greenroom_session::descriptor::DescriptorError::Malformed(error.to_string())))?;
         // The last synchronous step: nothing that has ended may still create.
         if let Some(over) = self.over() {
@@ -210,27 +283,21 @@ impl Agent {
             return Err(StartError::Draining);
         }
         let [pending] = services.journal.submit([Op::Create(create)]);
-        let wake = WakeOnDrop { services, child: &child, parent: &parent.id };
+        let wake = WakeOnDrop { services, child: child.clone(), parent: &parent.id };
         let done = pending.done().await;
         race_point!("created-before-wake");
         let existing = match done {
             Ok(Done::Created { existing, .. }) => existing,
             Ok(_) => false,
             // The id is derived from everything that was asked for; what differs is what was inherited since.
-            Err(WriteError::Refused(Refused::Exists(_))) if key.is_some() => true,
+            Err(WriteError::Refused(Refused::Exists(_))) if effect.is_some() => true,
             // Waking what does not exist costs a look and does nothing.
             Err(error) => return Err(error.into()),
         };
         if !existing {
             services.tell(|| Occurrence::Created { session: child.clone(), parent: parent.id.clone(), label: Some(delegate.label.as_str().into()) });
         }
-        if let (Some(turn), Some(key)) = (&self.turn, key) {
-            // Handed over before the child is woken, so that it is durable before the child's turn: a child that kills the process does not take
-            // its parent's progress along.
-            turn.record_effect(key, EffectKind::Delegate, &delegate.agent, child.as_str());
-        }
-        drop(wake);
-        Ok(Delegated { child, message: message_id, existing })
+        Ok((Delegated { child, message: message_id, existing }, Some(wake)))
     }
 
     /// Returns what a child of this provider inherits.
@@ -286,15 +353,23 @@ impl Agent {
         if header.parent.as_ref() != Some(self.view.id()) {
             return Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" });
         }
-        let key = match &id {
-            None => self.turn.as_ref().map(|turn| turn.effect(EffectKind::Send, child.as_str(), text.as_bytes())),
-            Some(_) => None,
-        };
-        let id = id.or_else(|| key.map(EffectKey::message_id)).unwrap_or_else(|| services.message_id());
         let source = Source::Coordinator { session: self.view.id().clone() };
-        let message = Message::with(id.clone(), MessageKind::Turn, vec![Block::text(text)], source, services.now(), true)?;
-        self.deliver(child, live.as_deref(), self.view.id(), message, key.map(|key| (key, EffectKind::Send))).await?;
-        Ok(id)
+        let own_id = id.is_some();
+        let mut message = Message::with(id.unwrap_or_else(|| services.message_id()), MessageKind::Turn, vec![Block::text(text)], source, services.now(), true)?;
+        let effect = match &self.turn {
+            Some(turn) if !own_id => Some(turn.effect(EffectKind::Send, child.as_str(), message.text().as_bytes())),
+            _ => None,
+        };
+        if let Some(effect) = effect {
+            message.id = effect.key.message_id();
+        }
+        if self.was_accepted(effect) {
+            return match self.over() {
+                Some(reason) => Err(DeliverError::Unauthorized { child: child.to_string(), reason }),
+                None => Ok(message.id),
+            };
+        }
+        self.deliver(child, live.as_deref(), self.view.id(), message, effect.map(|effect| (effect, EffectKind::Send))).await
     }
 
     /// Reports to the parent: a note in its inbox, in order with all others. A waking note has an idle or settled parent run.
@@ -310,12 +385,13 @@ impl Agent {
         let Some(parent) = self.view.header.parent.clone() else {
             return Err(DeliverError::Unauthorized { child: self.view.id().to_string(), reason: "a root has nobody to report to" });
         };
-        let key = self.turn.as_ref().map(|turn| turn.effect(EffectKind::Report, parent.as_str(), text.as_bytes()));
-        let id = key.map_or_else(|| services.message_id(), EffectKey::message_id);
         let source = Source::SubagentReport { session: self.view.id().clone() };
-        let message = Message::note(id.clone(), text, source, services.now(), quiet)?;
-        self.deliver(&parent, None, &parent, message, key.map(|key| (key, EffectKind::Report))).await?;
-        Ok(id)
+        let mut message = Message::note(services.message_id(), text.clone(), source, services.now(), quiet)?;
+        let effect = self.turn.as_ref().map(|turn| turn.effect(EffectKind::Report, parent.as_str(), text.as_bytes()));
+        if let Some(effect) = effect {
+            message.id = effect.key.message_id();
+        }
+        self.deliver(&parent, None, &parent, message, effect.map(|effect| (effect, EffectKind::Report))).await
     }
 
     async fn deliver(
@@ -324,10 +400,20 @@ impl Agent {
         live: Option<&LiveView>,
         parent: &SessionId,
         message: Message,
-        effect: Option<(EffectKey, EffectKind)>,
-    ) -> Result<(), DeliverError> {
-        let services = &self.services;
+        effect: Option<(Effect, EffectKind)>,
+    ) -> Result<MessageId, DeliverError> {
         let message = Arc::new(message);
+        let in_hand = self.in_hand(effect.map(|(effect, _)| effect));
+        self.offer(to, live, parent, &message).await?;
+        if let (Some(in_hand), Some((_, kind))) = (in_hand, effect) {
+            in_hand.accepted(kind, to.as_str(), message.id.as_str());
+        }
+        Ok(message.id.clone())
+    }
+
+    /// Has a message accepted. Within a turn a full inbox is waited for, within bounds.
+    async fn offer(&self, to: &SessionId, live: Option<&LiveView>, parent: &SessionId, message: &Arc<Message>) -> Result<(), DeliverError> {
+        let services = &self.services;
         let parent = (parent != to).then_some(parent);
         let mut waited = Duration::ZERO;
         let mut pause = Duration::from_millis(5);
@@ -340,22 +426,18 @@ impl Agent {
                 return Err(DeliverError::Draining);
             }
             match services.accept(to, live, parent, message.clone()).await {
-                Ok(_) => break,
+                Ok(_) => return Ok(()),
                 Err(WriteError::Refused(Refused::Busy { .. })) if self.turn.is_some() && waited < services.config.send_patience => {
                     let Some(turn) = &self.turn else { continue };
-                    turn.take_slot();
+                    let aside = turn.step_aside();
                     tokio::time::sleep(pause).await;
-                    turn.regain_slot().await;
+                    aside.end().await;
                     waited += pause;
                     pause = (pause * 2).min(Duration::from_millis(200));
                 }
                 Err(error) => return Err(DeliverError::from_write(to, error)),
             }
         }
-        if let (Some(turn), Some((key, kind))) = (&self.turn, effect) {
-            turn.record_effect(key, kind, to.as_str(), message.id.as_str());
-        }
-        Ok(())
     }
 
     /// Asks a live direct child to end its turn, as `aborted`; its queue goes on. A child without a turn is left alone.
@@ -410,13 +492,13 @@ pub(crate) async fn list_children(services: &Services, parent: SessionId, cancel
 /// Wakes a created child even if its creator is dropped before it could.
 struct WakeOnDrop<'a> {
     services: &'a Arc<Services>,
-    child: &'a SessionId,
+    child: SessionId,
     parent: &'a SessionId,
 }
 
 impl Drop for WakeOnDrop<'_> {
     fn drop(&mut self) {
-        self.services.wake(self.child, Some(self.parent));
+        self.services.wake(&self.child, Some(self.parent));
     }
 }
 

@@ -8,6 +8,16 @@ use thiserror::Error;
 use crate::turn::Turn;
 
 /// How a turn came to its end.
+///
+/// ```
+/// use greenroom_actors::{Config, Turn, TurnEnd};
+/// let mut config = Config::default();
+/// config.behavior("short-winded", || |turn: Turn| async move {
+///     turn.say("What I wanted to say is")?;
+///     Ok(TurnEnd::MaxTokens) // the message is done with; its turn ends as `max_tokens`
+/// });
+/// assert!(config.behaviors.contains_key("short-winded"));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TurnEnd {
@@ -18,6 +28,14 @@ pub enum TurnEnd {
 }
 
 /// Why a turn failed. The message is done with: it is recorded and not served again.
+///
+/// ```
+/// use greenroom_actors::{TurnError, error::DeliverError};
+/// let error = TurnError::new("NO_PAPER", "the printer is out of paper");
+/// assert_eq!(error.to_string(), "NO_PAPER: the printer is out of paper");
+/// // The errors of a turn's own operations become one by `?`, under their own code.
+/// assert_eq!(TurnError::from(DeliverError::Draining).code, "DRAINING");
+/// ```
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 #[error("{code}: {message}")]
 pub struct TurnError {

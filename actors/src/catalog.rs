@@ -27,6 +27,27 @@ use crate::{
 };
 
 /// One line of a listing.
+///
+/// ```
+/// use greenroom_actors::{catalog::Entry, host::NewRoot, query::Page};
+/// use tokio_util::sync::CancellationToken;
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// let entries = host.list(None, Page::default(), false, CancellationToken::new()).await?.entries;
+/// assert!(matches!(&entries[0], Entry::Root(listed) if listed.label.as_deref() == Some("a desk")));
+/// assert_eq!(entries[0].id(), root.id());
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entry {
     /// A root.
@@ -61,6 +82,31 @@ impl Entry {
 }
 
 /// What a listing says of a healthy session.
+///
+/// ```
+/// use greenroom_actors::{Delegate, catalog::Listed, host::NewRoot};
+/// use greenroom_session::descriptor::Mode;
+/// use tokio_util::sync::CancellationToken;
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// root.agent().start_continuable(Delegate::new("echo", "an echo", "one").alias("e1")).await?;
+/// root.quiescent().await?;
+/// let children = root.agent().list_children(CancellationToken::new()).await?;
+/// let child: &Listed = children[0].listed().expect("it is healthy");
+/// assert_eq!((child.mode, child.alias.as_deref(), child.turns), (Mode::Continuable, Some("e1"), 1));
+/// assert_eq!(child.last_outcome.as_ref().map(|outcome| outcome.kind.as_str()), Some("completed"));
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Its id.
@@ -90,6 +136,29 @@ pub struct Listed {
 }
 
 /// Whether a session is live.
+///
+/// ```
+/// use greenroom_actors::{Delegate, catalog::Status, host::NewRoot};
+/// use tokio_util::sync::CancellationToken;
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// root.agent().start_continuable(Delegate::new("echo", "an echo", "one")).await?;
+/// root.quiescent().await?; // the child has served its message and settled
+/// let children = root.agent().list_children(CancellationToken::new()).await?;
+/// assert_eq!(children[0].listed().map(|child| child.status), Some(Status::Complete));
+/// assert_eq!(Status::Complete.as_str(), "complete");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
     /// A process holds it.
@@ -109,6 +178,31 @@ impl Status {
 }
 
 /// A part of a list.
+///
+/// ```
+/// use greenroom_actors::{catalog::Listing, host::NewRoot, query::Page};
+/// use tokio_util::sync::CancellationToken;
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// for label in ["one", "two"] {
+///     host.root(NewRoot::new("echo", label)).await?;
+/// }
+/// let page = Page { after: None, limit: Some(1) };
+/// let Listing { entries, next_cursor } = host.list(None, page, false, CancellationToken::new()).await?;
+/// assert_eq!(entries.len(), 1);
+/// let rest = host.list(None, Page { after: next_cursor, limit: None }, false, CancellationToken::new()).await?;
+/// assert_eq!(rest.entries.len(), 1);
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listing {
     /// The entries, by creation time then id in byte order.
@@ -121,7 +215,7 @@ type Reply = oneshot::Sender<Result<Listing, ListError>>;
 
 /// What the catalog is asked.
 #[derive(Debug)]
-pub enum CatalogMessage {
+pub(crate) enum CatalogMessage {
     /// The children of a session.
     ListChildren {
         /// The parent.

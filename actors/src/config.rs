@@ -10,6 +10,16 @@ use greenroom_session::{
 use crate::behavior::{Behavior, Factory};
 
 /// What a system is made of.
+///
+/// ```
+/// use std::{sync::Arc, time::Duration};
+/// use greenroom_actors::{Config, Turn, TurnEnd};
+/// use greenroom_session::clock::SeededIds;
+/// let mut config = Config { max_live: 4, ids: Arc::new(SeededIds::new(7)), ..Config::default() };
+/// config.behavior("idler", || |_turn: Turn| async { Ok(TurnEnd::Completed) });
+/// assert!(config.behaviors.contains_key("idler"));
+/// assert_eq!(config.interrupt_grace, Duration::from_secs(2));
+/// ```
 #[derive(Clone)]
 pub struct Config {
     /// Behaviours by the name that logs use.

@@ -11,6 +11,14 @@ use greenroom_session::{
 use thiserror::Error;
 
 /// Why a write did not become durable, or is not known to have.
+///
+/// ```
+/// use greenroom_actors::error::WriteError;
+/// use greenroom_session::store::Refused;
+/// let error = WriteError::from(Refused::Busy { pending: 9, limit: 9 });
+/// assert_eq!(error.code(), "BUSY");
+/// assert_eq!(WriteError::Ended.code(), "INDETERMINATE"); // the same ids again are safe
+/// ```
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -40,6 +48,26 @@ impl WriteError {
 }
 
 /// Why a message was not delivered.
+///
+/// ```
+/// use greenroom_actors::{error::DeliverError, host::NewRoot};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// let error = root.agent().report("all is well", false).await.unwrap_err(); // a root has nobody to report to
+/// assert!(matches!(error, DeliverError::Unauthorized { .. }));
+/// assert_eq!(error.code(), "UNAUTHORIZED");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum DeliverError {
@@ -114,6 +142,26 @@ impl DeliverError {
 }
 
 /// Why a child was not started. Nothing of it exists.
+///
+/// ```
+/// use greenroom_actors::{Delegate, error::StartError, host::NewRoot};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// let error = root.agent().start_continuable(Delegate::new("nobody", "an echo", "one")).await.unwrap_err();
+/// assert!(matches!(&error, StartError::AgentUnknown(name) if name == "nobody"));
+/// assert_eq!(error.code(), "AGENT_UNKNOWN");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -192,6 +240,26 @@ impl From<WriteError> for StartError {
 }
 
 /// Why a session could not be activated. Its messages stay pending.
+///
+/// ```
+/// use greenroom_actors::{error::ActivateError, host::RootError};
+/// use greenroom_session::id::SessionId;
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let Err(RootError::Activate(error)) = host.resume(&SessionId::new("nobody")?).await else { panic!("there is no such root") };
+/// assert!(matches!(error, ActivateError::NotFound(_)));
+/// assert_eq!(error.code(), "SESSION_NOT_FOUND");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum ActivateError {
@@ -263,6 +331,26 @@ impl ActivateError {
 }
 
 /// Why a query failed. The names are those of the query contract.
+///
+/// ```
+/// use greenroom_actors::{error::QueryError, host::NewRoot};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// let error = host.read_event(root.id(), 1_000, 0, 0).await.unwrap_err();
+/// assert!(matches!(error, QueryError::EventNotFound { seq: 1_000, .. }));
+/// assert_eq!(error.code(), "SESSION_QUERY_EVENT_NOT_FOUND");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum QueryError {
@@ -352,6 +440,27 @@ impl From<StoreError> for QueryError {
 }
 
 /// Why a listing failed as a whole. A broken child is no failure but an entry.
+///
+/// ```
+/// use greenroom_actors::{host::NewRoot, query::Page};
+/// use tokio_util::sync::CancellationToken;
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let cancel = CancellationToken::new();
+/// cancel.cancel();
+/// let error = host.list(None, Page::default(), false, cancel).await.unwrap_err();
+/// assert_eq!(error.code(), "CANCELLED");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum ListError {

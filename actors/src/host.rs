@@ -27,12 +27,55 @@ use crate::{
 /// The authority of whoever owns the store.
 ///
 /// A behaviour gets no way to it from its turn; whoever hands it one has made that behaviour the host.
+///
+/// ```
+/// use greenroom_actors::{Host, host::NewRoot};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let owner: Host = system.host();
+/// let root = owner.root(NewRoot::new("echo", "a desk")).await?;
+/// // Durable on return, whether the session is live or not.
+/// owner.send(root.id(), "hello", None).await?;
+/// assert!(owner.quiescent(root.id()).await?.is_empty()); // nothing is stuck
+/// assert_eq!(owner.load(root.id()).await?.fold.head().turns, 1);
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone)]
 pub struct Host {
     current: watch::Receiver<Arc<Services>>,
 }
 
 /// What a new root is to be.
+///
+/// ```
+/// use greenroom_actors::host::NewRoot;
+/// use greenroom_session::id::SessionId;
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let mut new = NewRoot::new("echo", "a desk");
+/// new.id = Some(SessionId::new("desk")?);
+/// new.opened.params = Some(serde_json::json!({ "tone": "dry" }));
+/// assert_eq!(host.root(new).await?.id().as_str(), "desk");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewRoot {
     /// Its id; a new one if `None`.
@@ -88,11 +131,11 @@ impl Host {
     /// [`RootError::Activate`].
     ///
     /// # Cancel safety
-    /// The root may stay live until the runtime ends.
+    /// The root may have been brought up; nothing keeps it then.
     pub async fn resume(&self, id: &SessionId) -> Result<RootHandle, RootError> {
-        let services = self.services();
-        let view = ensure(&services, id).await?;
-        Ok(RootHandle { host: self.clone(), id: id.clone(), view: std::sync::Mutex::new(view) })
+        let pin = Pin::new(self, id);
+        let view = ensure(&self.services(), id).await?;
+        Ok(RootHandle { pin, view: std::sync::Mutex::new(view) })
     }
 
     /// Sends any session the message of its next turn, as the user. Durable on return; served by whoever runs the session, now or later.
@@ -105,10 +148,11 @@ impl Host {
     /// # Cancel safety
     /// The message may have been accepted.
     pub async fn send(&self, session: &SessionId, text: impl Into<String>, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
-        let mut services = self.services();
+        let mut current = self.current.clone();
+        // Marks this generation as seen, so that a change is one to the next.
+        let mut services = current.borrow_and_update().clone();
         let id = id.unwrap_or_else(|| services.message_id());
         let message = Arc::new(Message::turn(&id, text, Source::User, services.now())?);
-        let mut current = self.current.clone();
         for again in [true, false] {
             if services.is_draining() && !again {
                 return Err(DeliverError::Draining);
@@ -131,7 +175,9 @@ impl Host {
         self.services().live.get(session).is_some_and(|view| view.actor.send_message(ActivationMessage::Interrupt { turn: None, cause: cause.into() }).is_ok())
     }
 
-    /// Lists the children of a session, or the roots and orphans, without waking any and without writing anything.
+    /// Lists the children of a session, or the roots and orphans if `None`, without waking any and without writing anything.
+    ///
+    /// With `verify` the logs are read instead of the rows that are derived from them, at the cost of their length. `cancel` gives the listing up.
     ///
     /// # Errors
     /// [`ListError`].
@@ -344,6 +390,25 @@ async fn ensure(services: &Services, id: &SessionId) -> Result<Arc<LiveView>, Ac
 }
 
 /// Why a root could not be had.
+///
+/// ```
+/// use greenroom_actors::host::{NewRoot, RootError};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let error = host.root(NewRoot::new("nobody", "a desk")).await.unwrap_err();
+/// assert!(matches!(error, RootError::Start(_)));
+/// assert_eq!(error.code(), "AGENT_UNKNOWN");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum RootError {
@@ -366,25 +431,44 @@ impl RootError {
 }
 
 /// Keeps a root live. Dropped, it lets the root settle when it has nothing to do.
+///
+/// ```
+/// use greenroom_actors::{RootHandle, host::NewRoot};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root: RootHandle = host.root(NewRoot::new("echo", "a desk")).await?;
+/// root.send("hello").await?;
+/// root.quiescent().await?;
+/// assert_eq!(host.live_count(), 1); // idle, and kept live by the handle
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct RootHandle {
-    host: Host,
-    id: SessionId,
+    pin: Pin,
     view: std::sync::Mutex<Arc<LiveView>>,
 }
 
 impl RootHandle {
     /// Returns the root's id.
     pub fn id(&self) -> &SessionId {
-        &self.id
+        &self.pin.id
     }
 
     /// Returns the root's capability. It ends with the root's epoch; ask again for the next one's.
     pub fn agent(&self) -> Agent {
-        let services = self.host.services();
+        let services = self.pin.host.services();
         let mut view = self.view.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !view.is_open()
-            && let Some(newer) = services.live.get(&self.id)
+            && let Some(newer) = services.live.get(&self.pin.id)
         {
             *view = newer;
         }
@@ -399,7 +483,7 @@ impl RootHandle {
     /// # Cancel safety
     /// The message may have been accepted.
     pub async fn send(&self, text: impl Into<String>) -> Result<MessageId, DeliverError> {
-        self.host.send(&self.id, text, None).await
+        self.pin.host.send(&self.pin.id, text, None).await
     }
 
     /// Waits until the root and everything below it has nothing to do. See [`Host::quiescent`].
@@ -410,12 +494,29 @@ impl RootHandle {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn quiescent(&self) -> Result<Vec<SessionId>, StoreError> {
-        self.host.quiescent(&self.id).await
+        self.pin.host.quiescent(&self.pin.id).await
     }
 }
 
-impl Drop for RootHandle {
+/// What keeps a session live, also over the end of a generation.
+#[derive(Debug)]
+struct Pin {
+    host: Host,
+    id: SessionId,
+}
+
+impl Pin {
+    fn new(host: &Host, id: &SessionId) -> Self {
+        host.services().pins.add(id);
+        Self { host: host.clone(), id: id.clone() }
+    }
+}
+
+impl Drop for Pin {
     fn drop(&mut self) {
-        drop(self.host.services().registry.send_message(RegistryMessage::Release { session: self.id.clone() }));
+        let services = self.host.services();
+        services.pins.remove(&self.id);
+        // A Registry that has ended needs no telling: the next one looks at the pins.
+        drop(services.registry.send_message(RegistryMessage::Release { session: self.id.clone() }));
     }
 }

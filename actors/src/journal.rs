@@ -34,18 +34,38 @@ const SCAN_INTERVAL: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A result that may still be under way.
 #[derive(Debug)]
-pub struct Pending(PendingState);
+pub(crate) struct Pending(PendingState);
 
 #[derive(Debug)]
 enum PendingState {
     Ready(Box<Result<Done, WriteError>>),
     Waiting(oneshot::Receiver<Result<Done, WriteError>>),
+    /// Not handed over yet: the log waits for a claim that is under way.
+    Later(oneshot::Receiver<Pending>),
 }
 
 impl Pending {
     /// Makes a result that is known.
-    pub fn ready(result: Result<Done, WriteError>) -> Self {
+    pub(crate) fn ready(result: Result<Done, WriteError>) -> Self {
         Self(PendingState::Ready(Box::new(result)))
+    }
+
+    /// Makes a result of an operation that is yet to be handed over.
+    pub(crate) fn later(receiver: oneshot::Receiver<Self>) -> Self {
+        Self(PendingState::Later(receiver))
+    }
+
+    /// Tells whether the result is known.
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self.0, PendingState::Ready(_))
+    }
+
+    /// Returns the result if it is known; what is under way is unknown.
+    pub(crate) fn now(self) -> Result<Done, WriteError> {
+        match self.0 {
+            PendingState::Ready(result) => *result,
+            _ => Err(WriteError::Ended),
+        }
     }
 
     /// Waits until the operation is durable or has failed.
@@ -55,17 +75,22 @@ impl Pending {
     ///
     /// # Cancel safety
     /// The operation goes on; only its result is lost.
-    pub async fn done(self) -> Result<Done, WriteError> {
+    pub(crate) async fn done(self) -> Result<Done, WriteError> {
         match self.0 {
             PendingState::Ready(result) => *result,
             PendingState::Waiting(receiver) => receiver.await.unwrap_or(Err(WriteError::Ended)),
+            PendingState::Later(receiver) => match receiver.await.map(|pending| pending.0) {
+                Ok(PendingState::Ready(result)) => *result,
+                Ok(PendingState::Waiting(receiver)) => receiver.await.unwrap_or(Err(WriteError::Ended)),
+                Ok(PendingState::Later(_)) | Err(_) => Err(WriteError::Ended),
+            },
         }
     }
 }
 
 /// Hands operations to the journal.
 #[derive(Debug, Clone)]
-pub struct JournalHandle {
+pub(crate) struct JournalHandle {
     store: Arc<dyn Store>,
     actor: ActorRef<JournalMessage>,
 }
@@ -75,8 +100,14 @@ impl JournalHandle {
         Self { store, actor }
     }
 
+    /// Returns the actor.
+    #[cfg(test)]
+    pub(crate) fn actor(&self) -> &ActorRef<JournalMessage> {
+        &self.actor
+    }
+
     /// Hands operations over in this order and returns at once.
-    pub fn submit<const N: usize>(&self, ops: [Op; N]) -> [Pending; N] {
+    pub(crate) fn submit<const N: usize>(&self, ops: [Op; N]) -> [Pending; N] {
         if self.store.is_inline() {
             return match self.store.commit(&ops) {
                 Ok(results) => {
@@ -106,7 +137,7 @@ impl JournalHandle {
     ///
     /// # Cancel safety
     /// The operation goes on; only its result is lost.
-    pub async fn commit(&self, op: Op) -> Result<Done, WriteError> {
+    pub(crate) async fn commit(&self, op: Op) -> Result<Done, WriteError> {
         let [pending] = self.submit([op]);
         pending.done().await
     }
@@ -121,7 +152,7 @@ fn failed(error: CommitError) -> WriteError {
 
 /// What the journal is told.
 #[derive(Debug)]
-pub enum JournalMessage {
+pub(crate) enum JournalMessage {
     /// Write this.
     Commit(Box<Waiter>),
     /// The batch that was under way is answered.
@@ -134,7 +165,7 @@ pub enum JournalMessage {
 
 /// An operation and who waits for it.
 #[derive(Debug)]
-pub struct Waiter {
+pub(crate) struct Waiter {
     op: Op,
     reply: oneshot::Sender<Result<Done, WriteError>>,
 }

@@ -3,40 +3,74 @@
 //! Nothing here is an authority. What a session has done and what it has to do stands in its store; an actor that ends loses
 //! nothing but warmth.
 //!
+//! Most programs use these types through the `greenroom` crate, whose runtime puts a [`System`] and a store together.
+//!
+//! # Example
+//!
+//! ```
+//! use std::sync::Arc;
+//! use greenroom_actors::{Config, System, Turn, TurnEnd, host::NewRoot};
+//! use greenroom_session::store::memory::MemoryStore;
+//!
+//! # tokio_test::block_on(async {
+//! let mut config = Config::default();
+//! config.behavior("echo", || |turn: Turn| async move {
+//!     turn.say(turn.text())?;
+//!     Ok(TurnEnd::Completed)
+//! });
+//! let system = System::start(config, Arc::new(MemoryStore::new()), true).await?;
+//! let host = system.host();
+//!
+//! let root = host.root(NewRoot::new("echo", "an echo")).await?;
+//! root.send("hello").await?; // accepted: durable in the inbox
+//! root.quiescent().await?; // served, and nothing is left to do
+//! assert_eq!(host.load(root.id()).await?.fold.head().turns, 1);
+//! system.shutdown().await;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
 //! # Layout: one actor per file
 //!
-//! - [`supervisor`]: starts the others, restarts them together, shuts them down in order.
-//! - [`registry`]: which sessions are live; decides who is started and who may settle.
-//! - [`activation`]: one live session; one turn at a time.
-//! - [`journal`]: the store's write side; one commit serves everybody who waits.
-//! - [`query`]: reads; never wakes anybody.
-//! - [`catalog`]: the list of a parent's children, asked of the query actor.
+//! What a user of this crate meets:
 //!
-//! And what they share:
-//!
+//! - [`system`]: a running set of actors over one store. [`config`]: its bounds, and what is injected.
 //! - [`behavior`]: what an agent does with a message. [`turn`]: what it may use while doing so.
 //! - [`agent`]: the capability of a live session. [`host`]: the authority of whoever owns the store.
-//! - [`system`]: a running set of these actors over one store.
+//! - [`catalog`]: the list of a parent's children. [`query`]: where a session comes from, and its events. Neither wakes anybody.
+//! - [`occurrence`]: what subscribers hear. [`error`]: one enum per operation.
+//!
+//! The actors behind it, which nobody else talks to:
+//!
+//! - `supervisor`: starts the others, restarts them together, shuts them down in order.
+//! - `registry`: which sessions are live; decides who is started and who may settle.
+//! - `activation`: one live session; one turn at a time.
+//! - `journal`: the store's write side; one commit serves everybody who waits.
+//! - `query` and `catalog` are actors, too.
 
-pub mod activation;
+mod activation;
 pub mod agent;
 pub mod behavior;
 pub mod catalog;
 pub mod config;
 pub mod error;
 pub mod host;
-pub mod journal;
-pub mod live;
-pub mod log;
+mod journal;
+mod live;
+mod log;
 pub mod occurrence;
+mod pins;
 pub mod query;
 mod race;
-pub mod readers;
-pub mod registry;
-pub mod services;
-pub mod supervisor;
+mod readers;
+mod registry;
+mod services;
+mod supervisor;
 pub mod system;
 pub mod turn;
+
+#[cfg(test)]
+mod tests;
 
 pub use agent::{Agent, Delegate, Delegated};
 pub use behavior::{Behavior, TurnEnd, TurnError};

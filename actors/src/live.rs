@@ -19,7 +19,7 @@ use crate::{activation::ActivationMessage, log::SessionLog};
 
 /// A live session: its header, its log's fold, and the gate to its Activation.
 #[derive(Debug)]
-pub struct LiveView {
+pub(crate) struct LiveView {
     pub(crate) header: Arc<Header>,
     pub(crate) epoch: Epoch,
     /// Whether its parent may send it messages; beside the log, so that senders do not wait for appends.
@@ -33,22 +33,17 @@ pub struct LiveView {
 
 impl LiveView {
     /// Returns the header.
-    pub fn header(&self) -> &Arc<Header> {
+    pub(crate) fn header(&self) -> &Arc<Header> {
         &self.header
     }
 
     /// Returns the session's id.
-    pub fn id(&self) -> &SessionId {
+    pub(crate) fn id(&self) -> &SessionId {
         &self.header.id
     }
 
-    /// Returns the epoch.
-    pub fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
     /// Tells whether the epoch goes on.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.gate.is_open()
     }
 
@@ -76,7 +71,7 @@ impl LiveView {
 /// then; a knock that came in between is handed to whoever closes it, who has the session started again. So no message that is
 /// durable is ever left without somebody who will look at it.
 #[derive(Debug)]
-pub struct Gate(AtomicU8);
+pub(crate) struct Gate(AtomicU8);
 
 const QUIET: u8 = 0;
 const KNOCKED: u8 = 1;
@@ -127,7 +122,7 @@ impl Gate {
 
 /// The published live sessions. Written by the Registry alone, read by everybody.
 #[derive(Debug, Clone, Default)]
-pub struct LiveTable(Arc<RwLock<Table>>);
+pub(crate) struct LiveTable(Arc<RwLock<Table>>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -137,22 +132,17 @@ struct Table {
 
 impl LiveTable {
     /// Returns a live session.
-    pub fn get(&self, id: &SessionId) -> Option<Arc<LiveView>> {
+    pub(crate) fn get(&self, id: &SessionId) -> Option<Arc<LiveView>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).live.get(id).cloned()
     }
 
     /// Returns how many sessions are live.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.read().unwrap_or_else(PoisonError::into_inner).live.len()
     }
 
-    /// Tells whether no session is live.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Tells whether a session is live here, or on its way to it.
-    pub fn is_resident(&self, id: &SessionId) -> bool {
+    pub(crate) fn is_resident(&self, id: &SessionId) -> bool {
         let table = self.0.read().unwrap_or_else(PoisonError::into_inner);
         table.live.contains_key(id) || table.starting.contains(id)
     }
@@ -169,8 +159,11 @@ impl LiveTable {
         self.0.write().unwrap_or_else(PoisonError::into_inner).leave(id);
     }
 
+    /// Returns every live session, in the order of the ids, so that the same seed stops them in the same order.
     pub(crate) fn all(&self) -> Vec<Arc<LiveView>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).live.values().cloned().collect()
+        let mut all: Vec<_> = self.0.read().unwrap_or_else(PoisonError::into_inner).live.values().cloned().collect();
+        all.sort_by(|a, b| a.id().cmp(b.id()));
+        all
     }
 }
 

@@ -3,17 +3,24 @@
 //! Owned by an Activation and lent to the turn under way. Events get their place here, are folded, and are handed to the journal in
 //! one step under a short lock, so that the order of places is the order of the journal. The fold runs ahead of the disk by what is
 //! under way; if a write fails, the log is of no further use and its Activation ends: the next epoch loads what is on disk.
+//!
+//! How many events a claim takes is decided by the store. So what is appended while one is under way waits for it, and a claim is brought
+//! to its end even if whoever asked for it is gone.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use greenroom_session::{
     clock::Clock,
     event::{Body, Event},
     fold::Fold,
-    id::{Order, SessionId},
+    id::Order,
     store::{Append, Claim, ClaimKind, Close, Done, Fence, Op, Refused},
     turns::Claimed,
 };
+use tokio::sync::oneshot;
 
 use crate::{
     error::WriteError,
@@ -22,7 +29,7 @@ use crate::{
 
 /// The write side of one live session's log.
 #[derive(Debug)]
-pub struct SessionLog {
+pub(crate) struct SessionLog {
     fence: Fence,
     journal: JournalHandle,
     clock: Arc<dyn Clock>,
@@ -33,20 +40,36 @@ pub struct SessionLog {
 struct Inner {
     fold: Fold,
     broken: Option<WriteError>,
+    /// A claim is under way.
+    claiming: bool,
+    /// What came since, in order.
+    deferred: VecDeque<Deferred>,
 }
+
+type ClaimResult = Result<Option<Claimed>, WriteError>;
+
+#[derive(Debug)]
+enum Deferred {
+    Append { bodies: Vec<Body>, take: Vec<Order>, reply: oneshot::Sender<Pending> },
+    Claim { bodies: Vec<Body>, kind: ClaimKind, reply: oneshot::Sender<ClaimResult> },
+}
+
+/// A claim that has been handed over.
+enum Claiming {
+    Done(ClaimResult),
+    UnderWay(oneshot::Receiver<ClaimResult>),
+}
+
+/// Code of a write that came after its turn had ended.
+pub(crate) const TURN_ENDED: &str = "TURN_ENDED";
 
 impl SessionLog {
     pub(crate) fn new(fold: Fold, fence: Fence, journal: JournalHandle, clock: Arc<dyn Clock>) -> Self {
-        Self { fence, journal, clock, inner: Mutex::new(Inner { fold, broken: None }) }
-    }
-
-    /// Returns the session.
-    pub fn session(&self) -> &SessionId {
-        &self.fence.session
+        Self { fence, journal, clock, inner: Mutex::new(Inner { fold, broken: None, claiming: false, deferred: VecDeque::new() }) }
     }
 
     /// Looks at the fold. The look must be short: appends wait for it.
-    pub fn look<T>(&self, look: impl FnOnce(&Fold) -> T) -> T {
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Fold) -> T) -> T {
         look(&self.lock().fold)
     }
 
@@ -60,6 +83,15 @@ impl SessionLog {
     /// The result of the returned [`Pending`]; a refusal by the fold or an earlier failure is known at once.
     pub(crate) fn append(&self, bodies: Vec<Body>, take: Vec<Order>) -> Pending {
         let mut inner = self.lock();
+        if inner.claiming {
+            let (reply, pending) = oneshot::channel();
+            inner.deferred.push_back(Deferred::Append { bodies, take, reply });
+            return Pending::later(pending);
+        }
+        self.append_now(&mut inner, bodies, take)
+    }
+
+    fn append_now(&self, inner: &mut Inner, bodies: Vec<Body>, take: Vec<Order>) -> Pending {
         match inner.place(bodies, &*self.clock) {
             Err(error) => Pending::ready(Err(error)),
             Ok(events) => {
@@ -69,48 +101,84 @@ impl SessionLog {
         }
     }
 
-    /// Appends events, and in the same batch opens the next turn or joins notes.
-    ///
-    /// As with [`SessionLog::claim`], the caller must not append while this is under way.
-    pub(crate) async fn append_and_claim(&self, bodies: Vec<Body>, kind: ClaimKind) -> Result<Option<Claimed>, WriteError> {
-        let [appended, claimed] = {
-            let mut inner = self.lock();
-            let events = inner.place(bodies, &*self.clock)?;
-            let claim = self.claim_op(&inner, kind);
-            self.journal.submit([Op::Append(Append { fence: self.fence.clone(), events, take: Vec::new() }), claim])
-        };
-        self.settled(appended.done().await)?;
-        self.take(claimed.done().await)
-    }
-
     /// Opens the next turn, or joins notes to the open one.
     ///
-    /// The caller must not append while this is under way: the store decides how many events it takes.
-    pub(crate) async fn claim(&self, kind: ClaimKind) -> Result<Option<Claimed>, WriteError> {
-        let [pending] = {
-            let inner = self.lock();
-            if let Some(error) = &inner.broken {
-                return Err(error.clone());
+    /// # Cancel safety
+    /// The claim goes on and is folded; only its result is lost.
+    pub(crate) async fn claim(self: &Arc<Self>, kind: ClaimKind) -> ClaimResult {
+        self.append_and_claim(Vec::new(), kind).await
+    }
+
+    /// Appends events, and in the same batch opens the next turn or joins notes.
+    ///
+    /// # Cancel safety
+    /// As with [`SessionLog::claim`].
+    pub(crate) async fn append_and_claim(self: &Arc<Self>, bodies: Vec<Body>, kind: ClaimKind) -> ClaimResult {
+        let claiming = {
+            let mut inner = self.lock();
+            if inner.claiming {
+                let (reply, result) = oneshot::channel();
+                inner.deferred.push_back(Deferred::Claim { bodies, kind, reply });
+                Claiming::UnderWay(result)
+            } else {
+                self.claim_now(&mut inner, bodies, kind)
             }
-            self.journal.submit([self.claim_op(&inner, kind)])
         };
-        self.take(pending.done().await)
+        match claiming {
+            Claiming::Done(result) => result,
+            Claiming::UnderWay(result) => result.await.unwrap_or(Err(WriteError::Ended)),
+        }
     }
 
-    fn claim_op(&self, inner: &Inner, kind: ClaimKind) -> Op {
-        Op::Claim(Claim { fence: self.fence.clone(), first_seq: inner.fold.head().next_seq, kind, time: self.clock.now_ms() })
+    fn claim_now(self: &Arc<Self>, inner: &mut Inner, bodies: Vec<Body>, kind: ClaimKind) -> Claiming {
+        let appends = !bodies.is_empty();
+        let events = match inner.place(bodies, &*self.clock) {
+            Ok(events) => events,
+            Err(error) => return Claiming::Done(Err(error)),
+        };
+        let first_seq = inner.fold.head().next_seq;
+        let claim = Op::Claim(Claim { fence: self.fence.clone(), first_seq, kind, time: self.clock.now_ms() });
+        let (appended, claimed) = if appends {
+            let append = Op::Append(Append { fence: self.fence.clone(), events, take: Vec::new() });
+            let [appended, claimed] = self.journal.submit([append, claim]);
+            (appended, claimed)
+        } else {
+            let [claimed] = self.journal.submit([claim]);
+            (Pending::ready(Ok(Done::Appended)), claimed)
+        };
+        if appended.is_ready() && claimed.is_ready() {
+            // Nobody else may append between a claim and its fold, so both happen under one lock.
+            return Claiming::Done(inner.taken(appended.now(), claimed.now()));
+        }
+        inner.claiming = true;
+        let (reply, result) = oneshot::channel();
+        let log = self.clone();
+        tokio::spawn(async move {
+            let (appended, claimed) = (appended.done().await, claimed.done().await);
+            let mut inner = log.lock();
+            let taken = inner.taken(appended, claimed);
+            inner.claiming = false;
+            log.go_on(&mut inner);
+            drop(inner);
+            // Whoever asked may be gone.
+            drop(reply.send(taken));
+        });
+        Claiming::UnderWay(result)
     }
 
-    fn take(&self, done: Result<Done, WriteError>) -> Result<Option<Claimed>, WriteError> {
-        match self.settled(done)? {
-            Done::Claimed(Some(claimed)) => {
-                let mut inner = self.lock();
-                for event in &claimed.events {
-                    inner.fold(event)?;
-                }
-                Ok(Some(claimed))
+    /// Hands over what came while a claim was under way.
+    fn go_on(self: &Arc<Self>, inner: &mut Inner) {
+        while !inner.claiming {
+            match inner.deferred.pop_front() {
+                None => return,
+                Some(Deferred::Append { bodies, take, reply }) => drop(reply.send(self.append_now(inner, bodies, take))),
+                Some(Deferred::Claim { bodies, kind, reply }) => match self.claim_now(inner, bodies, kind) {
+                    Claiming::Done(result) => drop(reply.send(result)),
+                    Claiming::UnderWay(result) => {
+                        tokio::spawn(async move { drop(reply.send(result.await.unwrap_or(Err(WriteError::Ended)))) });
+                    }
+                },
             }
-            _ => Ok(None),
         }
     }
 
@@ -134,7 +202,7 @@ impl SessionLog {
     /// Remembers a failed write: what was folded is not what is stored.
     pub(crate) fn settled(&self, done: Result<Done, WriteError>) -> Result<Done, WriteError> {
         if let Err(error) = &done {
-            self.lock().broken.get_or_insert_with(|| error.clone());
+            self.lock().fail(error);
         }
         done
     }
@@ -150,6 +218,13 @@ impl Inner {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
+        let open = self.fold.head().open.as_ref();
+        if let Some(turn) = bodies.iter().find_map(turn_of)
+            && open.is_none_or(|open| open.turn != turn)
+        {
+            // Its handle was used on another thread while it ended.
+            return Err(Refused::Invalid { code: TURN_ENDED, message: format!("turn {turn} has ended") }.into());
+        }
         let events = at(bodies, self.fold.head().next_seq, clock.now_ms());
         // What the store would refuse must not reach the fold, since a refusal ends the epoch.
         for event in &*events {
@@ -161,12 +236,51 @@ impl Inner {
         Ok(events)
     }
 
+    /// Folds what a claim took, after what was appended with it.
+    fn taken(&mut self, appended: Result<Done, WriteError>, claimed: Result<Done, WriteError>) -> ClaimResult {
+        match appended.and(claimed) {
+            Ok(Done::Claimed(Some(claimed))) => {
+                for event in &claimed.events {
+                    self.fold(event)?;
+                }
+                Ok(Some(claimed))
+            }
+            Ok(_) => Ok(None),
+            Err(error) => {
+                self.fail(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Remembers a failure, but for what was refused before it was folded.
+    fn fail(&mut self, error: &WriteError) {
+        if !matches!(error, WriteError::Refused(Refused::Invalid { code: TURN_ENDED, .. })) {
+            self.broken.get_or_insert_with(|| error.clone());
+        }
+    }
+
     fn fold(&mut self, event: &Event) -> Result<(), WriteError> {
         self.fold.apply_event(event).map_err(|error| {
             let error = WriteError::from(Refused::from(error));
             self.broken.get_or_insert_with(|| error.clone());
             error
         })
+    }
+}
+
+/// Returns the turn that an event belongs to.
+fn turn_of(body: &Body) -> Option<u64> {
+    match body {
+        Body::StepStart { turn, .. }
+        | Body::StepEnd { turn, .. }
+        | Body::Memo { turn, .. }
+        | Body::EffectAccepted { turn, .. }
+        | Body::AssistantMessage { turn, .. }
+        | Body::ToolCall { turn, .. }
+        | Body::ToolResult { turn, .. }
+        | Body::TurnEnd { turn, .. } => Some(*turn),
+        _ => None,
     }
 }
 

@@ -8,6 +8,32 @@ use greenroom_session::{
 };
 
 /// Something that happened to a live session. Told after it became durable.
+///
+/// ```
+/// use greenroom_actors::{Occurrence, host::NewRoot};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let mut occurrences = host.subscribe();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// root.send("hello").await?;
+/// root.quiescent().await?;
+/// let ended = loop {
+///     if let Occurrence::TurnEnded { reason, .. } = occurrences.recv().await? {
+///         break reason;
+///     }
+/// };
+/// assert_eq!(ended.as_str(), "completed");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Occurrence {

@@ -26,6 +26,29 @@ use crate::{error::QueryError, live::LiveTable, readers::Readers};
 pub const READ_WINDOW_MAX: u64 = 50;
 
 /// Where a session comes from, and its direct children. No log was read for it.
+///
+/// ```
+/// use greenroom_actors::{Delegate, host::NewRoot, query::Trace};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// let child = root.agent().start_continuable(Delegate::new("echo", "an echo", "one")).await?.child;
+/// let trace: Trace = host.trace(&child).await?;
+/// assert_eq!(trace.target.id, child);
+/// assert_eq!(trace.ancestors[0].id, *root.id());
+/// assert!(trace.children.is_empty());
+/// # root.quiescent().await?;
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     /// The session's header.
@@ -39,6 +62,26 @@ pub struct Trace {
 }
 
 /// One event and its neighbours.
+///
+/// ```
+/// use greenroom_actors::{host::NewRoot, query::EventWindow};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// let window: EventWindow = host.read_event(root.id(), 1, 50, 0).await?;
+/// let seqs: Vec<_> = window.events.iter().map(|event| event.seq).collect();
+/// assert_eq!(seqs, [0, 1]); // clamped: nothing comes before 0
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct EventWindow {
     /// The session's header.
@@ -50,6 +93,13 @@ pub struct EventWindow {
 }
 
 /// What of a list is wanted.
+///
+/// ```
+/// use greenroom_actors::query::Page;
+/// let all = Page::default();
+/// let first_ten = Page { after: None, limit: Some(10) };
+/// assert_eq!((all.limit, first_ten.limit), (None, Some(10)));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Page {
     /// Only what comes after this place.
@@ -61,14 +111,14 @@ pub struct Page {
 type Reply<T> = oneshot::Sender<Result<T, QueryError>>;
 
 /// What each child of a listing is, in the order asked for.
-pub type Descriptions = Vec<Result<Description, QueryError>>;
+pub(crate) type Descriptions = Vec<Result<Description, QueryError>>;
 
 /// The children of a parent, and what each of them is.
 pub type Family = (Vec<Traced>, Descriptions);
 
 /// What the query actor is asked.
 #[derive(Debug)]
-pub enum QueryMessage {
+pub(crate) enum QueryMessage {
     /// Where a session comes from and who its direct children are.
     Trace {
         /// The session.

@@ -14,15 +14,31 @@ pub(crate) use race_point;
 
 #[cfg(test)]
 pub(crate) mod plan {
-    use std::{cell::RefCell, collections::BTreeMap};
+    use std::{cell::RefCell, collections::BTreeMap, future::pending, sync::Arc};
 
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
+    use tokio::sync::Notify;
 
     struct Plan {
         rng: ChaCha8Rng,
         hits: BTreeMap<&'static str, u64>,
+        crash: Option<Crash>,
+        left: u64,
     }
+
+    struct Crash {
+        points_left: u64,
+        told: Arc<Notify>,
+    }
+
+    enum Order {
+        Yield(u32),
+        Stop,
+    }
+
+    /// Points that one world may pass; more are a circle that never ends.
+    const MOST_POINTS: u64 = 200_000;
 
     thread_local! {
         // A sweep runs on a current-thread runtime, so one thread is one schedule.
@@ -31,7 +47,23 @@ pub(crate) mod plan {
 
     /// Begins the schedule of `seed` on this thread.
     pub(crate) fn begin(seed: u64) {
-        PLAN.set(Some(Plan { rng: ChaCha8Rng::seed_from_u64(seed), hits: BTreeMap::new() }));
+        PLAN.set(Some(Plan { rng: ChaCha8Rng::seed_from_u64(seed), hits: BTreeMap::new(), crash: None, left: MOST_POINTS }));
+    }
+
+    /// Stops every task at the next point it comes to after `points` more, and tells; `None` lets tasks run again.
+    pub(crate) fn crash_after(points: Option<u64>) -> Arc<Notify> {
+        let told = Arc::new(Notify::new());
+        PLAN.with_borrow_mut(|plan| {
+            if let Some(plan) = plan {
+                plan.crash = points.map(|points_left| Crash { points_left, told: told.clone() });
+            }
+        });
+        told
+    }
+
+    /// Returns a number below `bound`, by the plan; 0 if there is none.
+    pub(crate) fn roll(bound: u32) -> u32 {
+        PLAN.with_borrow_mut(|plan| plan.as_mut().map_or(0, |plan| plan.rng.random_range(0..bound.max(1))))
     }
 
     /// Ends the schedule and returns how often each point was hit.
@@ -41,15 +73,29 @@ pub(crate) mod plan {
 
     /// Yields as often as the plan says.
     pub(crate) async fn point(name: &'static str) {
-        let yields = PLAN.with_borrow_mut(|plan| {
-            plan.as_mut().map_or(0, |plan| {
+        let order = PLAN.with_borrow_mut(|plan| {
+            plan.as_mut().map_or(Order::Yield(0), |plan| {
                 *plan.hits.entry(name).or_default() += 1;
+                plan.left = plan.left.saturating_sub(1);
+                assert!(plan.left > 0, "the world runs in a circle");
+                if let Some(crash) = &mut plan.crash {
+                    if crash.points_left == 0 {
+                        crash.told.notify_one();
+                        return Order::Stop;
+                    }
+                    crash.points_left -= 1;
+                }
                 // Mostly few, sometimes long enough to let another task run to its end.
-                if plan.rng.random_ratio(1, 8) { plan.rng.random_range(8..40) } else { plan.rng.random_range(0..4) }
+                Order::Yield(if plan.rng.random_ratio(1, 8) { plan.rng.random_range(8..40) } else { plan.rng.random_range(0..4) })
             })
         });
-        for _ in 0..yields {
-            tokio::task::yield_now().await;
+        match order {
+            Order::Stop => pending().await,
+            Order::Yield(times) => {
+                for _ in 0..times {
+                    tokio::task::yield_now().await;
+                }
+            }
         }
     }
 }

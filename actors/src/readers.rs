@@ -6,7 +6,7 @@ use greenroom_session::store::{Reader, Store, StoreError};
 
 /// A pool of readers of one opening of the store.
 #[derive(Debug, Clone)]
-pub struct Readers {
+pub(crate) struct Readers {
     store: Arc<dyn Store>,
     idle: Arc<Mutex<Vec<Box<dyn Reader>>>>,
 }
@@ -16,7 +16,7 @@ const KEEP: usize = 4;
 
 impl Readers {
     /// Makes an empty pool.
-    pub fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
         Self { store, idle: Arc::default() }
     }
 
@@ -27,7 +27,7 @@ impl Readers {
     ///
     /// # Cancel safety
     /// A read that has begun runs to its end; its result is lost.
-    pub async fn read<T: Send + 'static, E: From<StoreError> + Send + 'static>(
+    pub(crate) async fn read<T: Send + 'static, E: From<StoreError> + Send + 'static>(
         &self,
         read: impl FnOnce(&mut dyn Reader) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {

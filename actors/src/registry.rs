@@ -20,19 +20,20 @@ use tokio::sync::oneshot;
 
 use crate::{
     activation::{ActivationMessage, StartRequest, start},
-    error::ActivateError,
+    error::{ActivateError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
+    pins::Pins,
     race::race_point,
     services::Services,
 };
 
 /// Counts starts, so that a late message of one is never taken for another's.
-pub type Incarnation = u64;
+pub(crate) type Incarnation = u64;
 
 /// What the Registry is told.
 #[derive(Debug)]
-pub enum RegistryMessage {
+pub(crate) enum RegistryMessage {
     /// A session may have work.
     Wake {
         /// The session.
@@ -40,14 +41,14 @@ pub enum RegistryMessage {
         /// Its parent, where the sender knows it.
         parent: Option<SessionId>,
     },
-    /// Start a session if need be and keep it until [`RegistryMessage::Release`].
+    /// Start a session if need be; whoever asks has pinned it.
     Ensure {
         /// The session.
         session: SessionId,
         /// Gets the live session.
         reply: oneshot::Sender<Result<Arc<LiveView>, ActivateError>>,
     },
-    /// Undoes one [`RegistryMessage::Ensure`].
+    /// A handle that kept a session is gone.
     Release {
         /// The session.
         session: SessionId,
@@ -72,13 +73,6 @@ pub enum RegistryMessage {
     },
     /// An Activation that was allowed to settle goes on.
     Stays {
-        /// The session.
-        session: SessionId,
-        /// Which start.
-        incarnation: Incarnation,
-    },
-    /// An Activation that is kept has nothing to do.
-    Idle {
         /// The session.
         session: SessionId,
         /// Which start.
@@ -114,6 +108,12 @@ pub enum RegistryMessage {
         /// Gets told.
         reply: oneshot::Sender<()>,
     },
+    /// Answer how many wait for any of these.
+    #[cfg(test)]
+    Waiting {
+        /// Gets the number.
+        reply: oneshot::Sender<usize>,
+    },
     /// Other processes accepted messages for these sessions; empty if it is only time to look.
     Foreign {
         /// The sessions.
@@ -133,13 +133,14 @@ struct Entry {
     state: State,
     /// Somebody knocked and nobody has looked since.
     rewake: bool,
-    /// Handles that keep it.
-    pins: usize,
-    waiting: Vec<oneshot::Sender<Result<Arc<LiveView>, ActivateError>>>,
+    waiting: Vec<Waiting>,
     /// It asked to settle and was refused for its children.
     wants_settle: bool,
     idle: bool,
 }
+
+/// Somebody who waits for a session to be live.
+type Waiting = oneshot::Sender<Result<Arc<LiveView>, ActivateError>>;
 
 #[derive(Debug)]
 enum State {
@@ -162,7 +163,14 @@ pub(crate) struct RegistryState {
     gone: HashMap<SessionId, Vec<oneshot::Sender<()>>>,
     quiet: Vec<oneshot::Sender<()>>,
     drained: Vec<oneshot::Sender<()>>,
-    pins: HashMap<SessionId, usize>,
+    pins: Pins,
+}
+
+/// What a Registry is made of.
+#[derive(Debug)]
+pub(crate) struct RegistryArgs {
+    pub(crate) services: Arc<OnceLock<Weak<Services>>>,
+    pub(crate) pins: Pins,
 }
 
 /// Sessions that one look picks up; the next look finds the rest.
@@ -173,11 +181,11 @@ const FAILED_PAUSE: Duration = Duration::from_millis(250);
 impl Actor for Registry {
     type Msg = RegistryMessage;
     type State = RegistryState;
-    type Arguments = Arc<OnceLock<Weak<Services>>>;
+    type Arguments = RegistryArgs;
 
-    async fn pre_start(&self, _myself: ActorRef<RegistryMessage>, services: Self::Arguments) -> Result<RegistryState, ActorProcessingErr> {
+    async fn pre_start(&self, _myself: ActorRef<RegistryMessage>, args: RegistryArgs) -> Result<RegistryState, ActorProcessingErr> {
         Ok(RegistryState {
-            services,
+            services: args.services,
             entries: HashMap::new(),
             owned: HashMap::new(),
             next: 0,
@@ -185,7 +193,7 @@ impl Actor for Registry {
             gone: HashMap::new(),
             quiet: Vec::new(),
             drained: Vec::new(),
-            pins: HashMap::new(),
+            pins: args.pins,
         })
     }
 
@@ -204,15 +212,15 @@ impl Actor for Registry {
                 }
             }
             RegistryMessage::Stays { session, incarnation } => state.stays(&session, incarnation),
-            RegistryMessage::Idle { session, incarnation } => {
-                if let Some(entry) = state.entry(&session, incarnation) {
-                    entry.idle = true;
-                }
-            }
             RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
-            RegistryMessage::WhenChildless { parent, reply } => state.childless.entry(parent).or_default().push(reply),
-            RegistryMessage::WhenGone { session, reply } => state.gone.entry(session).or_default().push(reply),
-            RegistryMessage::WhenQuiet { reply } => state.quiet.push(reply),
+            RegistryMessage::WhenChildless { parent, reply } => enlist(state.childless.entry(parent).or_default(), reply),
+            RegistryMessage::WhenGone { session, reply } => enlist(state.gone.entry(session).or_default(), reply),
+            RegistryMessage::WhenQuiet { reply } => enlist(&mut state.quiet, reply),
+            #[cfg(test)]
+            RegistryMessage::Waiting { reply } => {
+                let keyed: usize = state.childless.values().chain(state.gone.values()).map(Vec::len).sum();
+                reply.send(keyed + state.quiet.len() + state.drained.len()).ok();
+            }
             RegistryMessage::Foreign { sessions } => state.foreign(&myself, &services, sessions),
             RegistryMessage::Drain { reply } => {
                 state.drained.push(reply);
@@ -246,6 +254,11 @@ impl RegistryState {
         match self.entries.get_mut(&session) {
             Some(entry) => {
                 entry.idle = false;
+                // A start by somebody who did not know the parent: whoever waits for the parent's children must find it owned.
+                if let (None, Some(parent)) = (&entry.parent, &parent) {
+                    entry.parent = Some(parent.clone());
+                    self.owned.entry(parent.clone()).or_default().insert(session.clone());
+                }
                 match &entry.state {
                     State::Starting => entry.rewake = true,
                     State::Live(view) | State::Closing(view) => {
@@ -259,70 +272,41 @@ impl RegistryState {
         }
     }
 
-    fn ensure(
-        &mut self,
-        myself: &ActorRef<RegistryMessage>,
-        services: &Arc<Services>,
-        session: SessionId,
-        reply: oneshot::Sender<Result<Arc<LiveView>, ActivateError>>,
-    ) {
-        *self.pins.entry(session.clone()).or_default() += 1;
+    fn ensure(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, reply: Waiting) {
         match self.entries.get_mut(&session) {
-            Some(entry) => {
-                entry.pins += 1;
-                match &entry.state {
-                    State::Live(view) if view.is_open() => drop(reply.send(Ok(view.clone()))),
-                    _ => {
-                        entry.rewake = true;
-                        entry.waiting.push(reply);
-                    }
+            Some(entry) => match &entry.state {
+                State::Live(view) if view.is_open() => drop(reply.send(Ok(view.clone()))),
+                _ => {
+                    entry.rewake = true;
+                    entry.waiting.push(reply);
                 }
-            }
+            },
             None => self.start(myself, services, session, None, vec![reply]),
         }
     }
 
     fn release(&mut self, session: &SessionId) {
-        if let Some(pins) = self.pins.get_mut(session) {
-            *pins -= 1;
-            if *pins == 0 {
-                self.pins.remove(session);
-            }
-        }
-        if let Some(entry) = self.entries.get_mut(session) {
-            entry.pins = entry.pins.saturating_sub(1);
-            if entry.pins == 0
-                && let State::Live(view) = &entry.state
-            {
-                view.wake();
-            }
+        if !self.pins.has(session)
+            && let Some(Entry { state: State::Live(view), .. }) = self.entries.get(session)
+        {
+            view.wake();
         }
     }
 
-    fn start(
-        &mut self,
-        myself: &ActorRef<RegistryMessage>,
-        services: &Arc<Services>,
-        session: SessionId,
-        parent: Option<SessionId>,
-        waiting: Vec<oneshot::Sender<Result<Arc<LiveView>, ActivateError>>>,
-    ) {
+    fn start(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, parent: Option<SessionId>, waiting: Vec<Waiting>) {
         if services.is_draining() {
-            for reply in waiting {
-                drop(reply.send(Err(ActivateError::Draining)));
-            }
+            refuse(waiting, &ActivateError::Draining);
             return;
         }
         self.next += 1;
         let incarnation = self.next;
-        let pins = self.pins.get(&session).copied().unwrap_or(0);
+        let keep = self.pins.has(&session);
         if let Some(parent) = &parent {
             self.owned.entry(parent.clone()).or_default().insert(session.clone());
         }
-        self.entries
-            .insert(session.clone(), Entry { incarnation, parent, state: State::Starting, rewake: false, pins, waiting, wants_settle: false, idle: false });
+        self.entries.insert(session.clone(), Entry { incarnation, parent, state: State::Starting, rewake: false, waiting, wants_settle: false, idle: false });
         services.live.begin(&session);
-        let request = StartRequest { session, incarnation, keep: pins > 0 };
+        let request = StartRequest { session, incarnation, keep };
         tokio::spawn(start(services.clone(), myself.clone(), request));
     }
 
@@ -344,13 +328,8 @@ impl RegistryState {
         match result {
             Ok(Some(view)) => {
                 let parent = view.header().parent.clone();
-                if entry.rewake {
-                    entry.rewake = false;
-                    view.wake();
-                }
-                for reply in entry.waiting.drain(..) {
-                    drop(reply.send(Ok(view.clone())));
-                }
+                let rewake = std::mem::take(&mut entry.rewake);
+                let waiting = std::mem::take(&mut entry.waiting);
                 entry.parent.clone_from(&parent);
                 entry.state = State::Live(view.clone());
                 if let Some(parent) = parent {
@@ -359,12 +338,18 @@ impl RegistryState {
                 services.live.insert(view.clone());
                 // Only now may it act: whatever it says of itself meets an entry that knows it.
                 drop(view.actor.send_message(ActivationMessage::Go));
+                if rewake {
+                    view.wake();
+                }
+                for reply in waiting {
+                    drop(reply.send(Ok(view.clone())));
+                }
                 if services.is_draining() {
                     drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
                 }
             }
             Ok(None) => {
-                let again = entry.rewake || entry.pins > 0 || !entry.waiting.is_empty();
+                let again = entry.rewake || !entry.waiting.is_empty() || self.pins.has(&session);
                 self.leave(myself, services, &session, again);
             }
             Err(error) => {
@@ -373,12 +358,13 @@ impl RegistryState {
                     tracing::warn!(%session, code = error.code(), %error, "a session could not be activated");
                     services.tell(|| Occurrence::NotActivated { session: session.clone(), code: error.code(), reason: error.to_string() });
                 }
-                for reply in entry.waiting.drain(..) {
-                    drop(reply.send(Err(error.clone())));
-                }
-                entry.pins = 0;
+                refuse(std::mem::take(&mut entry.waiting), &error);
                 self.leave(myself, services, &session, false);
             }
+        }
+        if services.is_draining() {
+            // A start that came to nothing may be the last thing that kept a parent.
+            self.drain();
         }
     }
 
@@ -401,17 +387,23 @@ impl RegistryState {
         }
         if again {
             self.start(myself, services, session.clone(), entry.parent, entry.waiting);
+        } else {
+            refuse(entry.waiting, &ActivateError::Write(WriteError::Ended));
         }
     }
 
     /// Wakes what other processes wrote to, and what they left behind, in the trees of the roots that are kept here.
     fn foreign(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, sessions: Vec<SessionId>) {
-        let mut strangers = Vec::new();
+        let mut strangers = sessions.is_empty();
         for session in sessions {
-            if self.entries.contains_key(&session) { self.wake(myself, services, session, None) } else { strangers.push(session) }
+            if self.entries.contains_key(&session) {
+                self.wake(myself, services, session, None);
+            } else {
+                strangers = true;
+            }
         }
-        let roots: Vec<SessionId> = self.pins.keys().cloned().collect();
-        if roots.is_empty() {
+        let roots = self.pins.all();
+        if roots.is_empty() || !strangers {
             return;
         }
         let (registry, services) = (myself.clone(), services.clone());
@@ -438,10 +430,10 @@ impl RegistryState {
     }
 
     fn may_settle(&mut self, session: &SessionId, incarnation: Incarnation) -> bool {
-        let owns = self.owned.contains_key(session);
+        let (owns, pinned) = (self.owned.contains_key(session), self.pins.has(session));
         let Some(entry) = self.entry(session, incarnation) else { return false };
         let State::Live(view) = &entry.state else { return false };
-        if entry.pins > 0 {
+        if pinned {
             entry.idle = true;
             return false;
         }
@@ -470,11 +462,13 @@ impl RegistryState {
         reason: EpochEnd,
         knocked: bool,
     ) {
+        let pinned = self.pins.has(session);
         let Some(entry) = self.entry(session, incarnation) else { return };
-        let wanted = entry.rewake || knocked || entry.pins > 0 || !entry.waiting.is_empty();
+        let awaited = !entry.waiting.is_empty();
+        let wanted = entry.rewake || knocked || pinned || awaited;
         match reason {
-            EpochEnd::Failed => {
-                // What made it fail may still be there: look again, but not at once.
+            EpochEnd::Failed | EpochEnd::Fenced if !awaited => {
+                // What made it fail may still be there: look again, but not at once. Whoever fenced it may be gone by then; if not, looking costs little.
                 let (registry, id, parent) = (myself.clone(), session.clone(), entry.parent.clone());
                 self.leave(myself, services, session, false);
                 tokio::spawn(async move {
@@ -482,8 +476,7 @@ impl RegistryState {
                     drop(registry.send_message(RegistryMessage::Wake { session: id, parent }));
                 });
             }
-            EpochEnd::Fenced => self.leave(myself, services, session, false),
-            EpochEnd::Settled | EpochEnd::Disposed | EpochEnd::Lost => self.leave(myself, services, session, wanted),
+            _ => self.leave(myself, services, session, wanted),
         }
         if services.is_draining() {
             self.drain();
@@ -492,19 +485,25 @@ impl RegistryState {
 
     /// Ends every live session that owns no other; the end of one frees its parent.
     fn drain(&mut self) {
-        for (session, entry) in &self.entries {
-            if let State::Live(view) = &entry.state
-                && !self.owned.contains_key(session)
-            {
-                drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
-            }
+        let mut free: Vec<_> = self
+            .entries
+            .iter()
+            .filter_map(|(session, entry)| match &entry.state {
+                State::Live(view) if !self.owned.contains_key(session) => Some(view),
+                _ => None,
+            })
+            .collect();
+        // In an order that a seed repeats.
+        free.sort_by(|a, b| a.id().cmp(b.id()));
+        for view in free {
+            drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
         }
     }
 
     fn answer_waiters(&mut self) {
         tell(&mut self.childless, |parent| !self.owned.contains_key(parent));
         tell(&mut self.gone, |session| !self.entries.contains_key(session));
-        if !self.quiet.is_empty() && self.entries.values().all(|entry| entry.pins > 0 && entry.idle && matches!(entry.state, State::Live(_))) {
+        if !self.quiet.is_empty() && self.entries.iter().all(|(session, entry)| entry.idle && matches!(entry.state, State::Live(_)) && self.pins.has(session)) {
             for reply in self.quiet.drain(..) {
                 reply.send(()).ok();
             }
@@ -515,6 +514,19 @@ impl RegistryState {
             }
         }
     }
+}
+
+/// Answers those who wait for a session that does not come up.
+fn refuse(waiting: Vec<Waiting>, error: &ActivateError) {
+    for reply in waiting {
+        drop(reply.send(Err(error.clone())));
+    }
+}
+
+/// Adds somebody who waits, and lets go of those who have given up.
+fn enlist(waiting: &mut Vec<oneshot::Sender<()>>, reply: oneshot::Sender<()>) {
+    waiting.retain(|reply| !reply.is_closed());
+    waiting.push(reply);
 }
 
 /// Answers those whose condition holds.

@@ -1,7 +1,7 @@
 //! What the actors of one generation share.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, OnceLock, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -20,6 +20,7 @@ use crate::{
     journal::JournalHandle,
     live::{LiveTable, LiveView},
     occurrence::Occurrence,
+    pins::Pins,
     query::QueryMessage,
     race::race_point,
     readers::Readers,
@@ -28,7 +29,7 @@ use crate::{
 
 /// What the actors of one generation share. A generation ends when one of its actors dies unasked.
 #[derive(Debug)]
-pub struct Services {
+pub(crate) struct Services {
     pub(crate) config: Arc<Config>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) journal: JournalHandle,
@@ -41,6 +42,10 @@ pub struct Services {
     pub(crate) starting: Arc<Semaphore>,
     pub(crate) occurrences: broadcast::Sender<Occurrence>,
     pub(crate) draining: AtomicBool,
+    pub(crate) pins: Pins,
+    /// The generation after this one, and who was to be woken before it began.
+    pub(crate) successor: OnceLock<Arc<Services>>,
+    pub(crate) missed: Mutex<Vec<(SessionId, Option<SessionId>)>>,
 }
 
 impl Services {
@@ -82,8 +87,8 @@ impl Services {
         let mut waker = Waker { services: self, session, live, parent, armed: wake };
         let done = pending.done().await;
         race_point!("accepted-before-wake");
-        // A duplicate's first acceptance may have been cut off before its wake; one wake too many costs a look.
-        waker.armed = wake && done.is_ok();
+        // A duplicate's first acceptance may have been cut off before its wake, and what is not known may be there: one wake too many costs a look.
+        waker.armed = wake && !matches!(done, Err(WriteError::Refused(_) | WriteError::NotCommitted(_)));
         drop(waker);
         done
     }
@@ -93,7 +98,20 @@ impl Services {
         if self.live.get(session).is_some_and(|view| view.wake()) {
             return;
         }
-        drop(self.registry.send_message(RegistryMessage::Wake { session: session.clone(), parent: parent.cloned() }));
+        if self.registry.send_message(RegistryMessage::Wake { session: session.clone(), parent: parent.cloned() }).is_err() {
+            // The generation is over. The next one wakes whom this one missed.
+            self.missed.lock().unwrap_or_else(PoisonError::into_inner).push((session.clone(), parent.cloned()));
+            self.pass_on();
+        }
+    }
+
+    /// Has the next generation, if it has begun, wake whom this one missed.
+    pub(crate) fn pass_on(&self) {
+        let Some(next) = self.successor.get() else { return };
+        let missed = std::mem::take(&mut *self.missed.lock().unwrap_or_else(PoisonError::into_inner));
+        for (session, parent) in missed {
+            next.wake(&session, parent.as_ref());
+        }
     }
 }
 

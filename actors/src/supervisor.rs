@@ -8,13 +8,16 @@
 
 use std::{
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use greenroom_session::{id::SessionId, store::Store};
+use greenroom_session::{
+    id::SessionId,
+    store::{Store, StoreError},
+};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::{Semaphore, broadcast, oneshot, watch};
 
@@ -24,15 +27,16 @@ use crate::{
     journal::{Journal, JournalArgs, JournalHandle},
     live::LiveTable,
     occurrence::Occurrence,
+    pins::Pins,
     query::{Query, QueryState},
     readers::Readers,
-    registry::{Registry, RegistryMessage},
+    registry::{Registry, RegistryArgs, RegistryMessage},
     services::Services,
 };
 
 /// What the supervisor is told.
 #[derive(Debug)]
-pub enum SupervisorMessage {
+pub(crate) enum SupervisorMessage {
     /// End everything in order.
     Shutdown {
         /// Gets told when all have ended.
@@ -104,12 +108,17 @@ impl Actor for Supervisor {
         }
         tracing::error!(%reason, "an actor of the runtime has died; a new generation begins");
         state.end_generation().await;
-        let (services, cells) = launch(&state.config, &state.store, &state.occurrences, state.with_query).await?;
+        let pins = state.services.pins.clone();
+        let (services, cells) = launch(&state.config, &state.store, &state.occurrences, state.with_query, pins).await?;
         for cell in &cells {
             cell.link(myself.get_cell());
         }
-        (state.services, state.cells) = (services.clone(), cells);
-        state.current.send_replace(services);
+        let last = std::mem::replace(&mut state.services, services.clone());
+        state.cells = cells;
+        drop(last.successor.set(services.clone()));
+        state.current.send_replace(services.clone());
+        last.pass_on();
+        take_up(&services).await;
         Ok(())
     }
 }
@@ -125,12 +134,16 @@ impl SupervisorState {
         for view in &live {
             view.actor.stop(Some("its generation has ended".into()));
         }
-        for view in live {
+        for view in &live {
             // A turn that blocks its thread cannot be waited for; its appends are fenced by the next epoch.
             drop(view.actor.get_cell().wait(Some(self.config.shutdown_grace)).await);
         }
         for cell in &self.cells {
             drop(cell.wait(Some(self.config.shutdown_grace)).await);
+        }
+        for view in live {
+            // Whoever holds on to it must find out that nobody is behind it any more.
+            view.gate.close();
         }
     }
 
@@ -152,17 +165,37 @@ impl SupervisorState {
     }
 }
 
+/// Wakes what the last generation left behind: what was live in it, what handles keep, and what has work below those.
+async fn take_up(services: &Arc<Services>) {
+    let own = services.store.owner().clone();
+    let left = services
+        .readers
+        .read(move |reader| {
+            Ok::<_, StoreError>(reader.leases(None)?.into_iter().filter(|lease| lease.owner == own).map(|lease| lease.session).collect::<Vec<_>>())
+        })
+        .await
+        .unwrap_or_else(|error| {
+            tracing::warn!(%error, "the store could not be asked for what was live");
+            Vec::new()
+        });
+    for session in services.pins.all().into_iter().chain(left) {
+        services.wake(&session, None);
+    }
+    drop(services.registry.send_message(RegistryMessage::Foreign { sessions: Vec::new() }));
+}
+
 /// Starts the actors of one generation.
 pub(crate) async fn launch(
     config: &Arc<Config>,
     store: &Arc<dyn Store>,
     occurrences: &broadcast::Sender<Occurrence>,
     with_query: bool,
+    pins: Pins,
 ) -> Result<(Arc<Services>, Vec<ActorCell>), ActorProcessingErr> {
     let readers = Readers::new(store.clone());
     let live = LiveTable::default();
     let slot: Arc<OnceLock<Weak<Services>>> = Arc::default();
-    let (registry, _) = Actor::spawn(None, Registry, slot.clone()).await?;
+    let (registry, _) = Actor::spawn(None, Registry, RegistryArgs { services: slot.clone(), pins: pins.clone() }).await?;
     let news = registry.clone();
     let foreign = Box::new(move |sessions: Vec<SessionId>| drop(news.send_message(RegistryMessage::Foreign { sessions })));
     let (journal, _) = Actor::spawn(None, Journal, JournalArgs { store: store.clone(), poll: config.poll_interval, foreign }).await?;
@@ -187,6 +220,9 @@ pub(crate) async fn launch(
         starting: Arc::new(Semaphore::new(config.max_starting.clamp(1, Semaphore::MAX_PERMITS))),
         occurrences: occurrences.clone(),
         draining: AtomicBool::new(false),
+        pins,
+        successor: OnceLock::new(),
+        missed: Mutex::default(),
     });
     drop(slot.set(Arc::downgrade(&services)));
     Ok((services, cells))

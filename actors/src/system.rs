@@ -9,6 +9,7 @@ use tokio::sync::{broadcast, oneshot, watch};
 use crate::{
     config::Config,
     host::Host,
+    pins::Pins,
     services::Services,
     supervisor::{SHUTDOWN_SLACK, Supervisor, SupervisorArgs, SupervisorMessage, launch},
 };
@@ -17,6 +18,22 @@ use crate::{
 const OCCURRENCES: usize = 4096;
 
 /// A running system. Dropping it stops the actors without order; [`System::shutdown`] ends it well.
+///
+/// ```
+/// use std::sync::Arc;
+/// use greenroom_actors::{Config, System, Turn, TurnEnd, host::NewRoot};
+/// use greenroom_session::store::memory::MemoryStore;
+/// # tokio_test::block_on(async {
+/// let mut config = Config::default();
+/// config.behavior("idler", || |_turn: Turn| async { Ok(TurnEnd::Completed) });
+/// let system = System::start(config, Arc::new(MemoryStore::new()), true).await?;
+/// let root = system.host().root(NewRoot::new("idler", "a desk")).await?;
+/// assert_eq!(system.host().live_count(), 1);
+/// system.shutdown().await;
+/// assert_eq!(system.host().live_count(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct System {
     supervisor: ActorRef<SupervisorMessage>,
@@ -36,7 +53,7 @@ impl System {
         let config = Arc::new(config);
         let (occurrences, _) = broadcast::channel(OCCURRENCES);
         let io = |error: ractor::ActorProcessingErr| StoreError::Unsupported(format!("the runtime's actors cannot start: {error}"));
-        let (services, cells) = launch(&config, &store, &occurrences, with_query).await.map_err(io)?;
+        let (services, cells) = launch(&config, &store, &occurrences, with_query, Pins::default()).await.map_err(io)?;
         let (sender, current) = watch::channel(services.clone());
         let args = SupervisorArgs { config: config.clone(), store, occurrences, current: sender, first: services, cells, with_query };
         let (supervisor, _) = Actor::spawn(None, Supervisor, args).await.map_err(|error| io(error.into()))?;

@@ -1,9 +1,9 @@
 //! A turn: what a behaviour may use while it serves one message.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -25,6 +25,7 @@ use crate::{
     catalog::Entry,
     error::{DeliverError, ListError, StartError, WriteError},
     live::LiveView,
+    race::race_point,
     services::Services,
 };
 
@@ -38,8 +39,105 @@ pub(crate) struct TurnCore {
     pub(crate) attempt: u32,
     cancel: CancellationToken,
     ended: AtomicBool,
-    slot: Mutex<Option<OwnedSemaphorePermit>>,
-    effects: Mutex<HashMap<EffectKey, u32>>,
+    slot: Mutex<TurnSlot>,
+    effects: Mutex<HashMap<EffectKey, Counted>>,
+}
+
+/// The slot of a turn. While any part of the turn waits for others the turn holds none: whom it waits for may need it.
+#[derive(Debug, Default)]
+struct TurnSlot {
+    permit: Option<OwnedSemaphorePermit>,
+    waits: usize,
+    ended: bool,
+}
+
+/// A part of a turn that waits without a slot.
+#[derive(Debug)]
+pub(crate) struct Aside<'a> {
+    core: &'a TurnCore,
+    over: bool,
+}
+
+impl Aside<'_> {
+    /// Ends the wait; gets a slot again unless another part of the turn still waits.
+    pub(crate) async fn end(mut self) {
+        self.over = true;
+        if !self.core.slot().end_wait() {
+            return;
+        }
+        race_point!("before-regain");
+        // Only a closed semaphore refuses, and then nothing runs any more.
+        if let Ok(permit) = self.core.services.slots.clone().acquire_owned().await {
+            let mut slot = self.core.slot();
+            // Too late, or another part waits again: whoever is next in line gets it.
+            if !slot.ended && slot.waits == 0 && slot.permit.is_none() {
+                slot.permit = Some(permit);
+            }
+        }
+    }
+}
+
+impl Drop for Aside<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            // Given up: the turn goes on without a slot rather than wait for one where it cannot.
+            self.core.slot().end_wait();
+        }
+    }
+}
+
+impl TurnSlot {
+    /// Counts a wait down and tells whether a slot is wanted now.
+    fn end_wait(&mut self) -> bool {
+        self.waits = self.waits.saturating_sub(1);
+        self.waits == 0 && !self.ended && self.permit.is_none()
+    }
+}
+
+/// Takes an effect back when it is dropped: what was refused, or given up before its answer came, is the same effect when it is asked for again, on this
+/// attempt or the next.
+#[derive(Debug)]
+pub(crate) struct InHand<'a> {
+    core: &'a TurnCore,
+    effect: Option<Effect>,
+}
+
+impl<'a> InHand<'a> {
+    pub(crate) fn new(core: &'a TurnCore, effect: Effect) -> Self {
+        Self { core, effect: Some(effect) }
+    }
+
+    /// Records that the effect was accepted.
+    pub(crate) fn accepted(mut self, kind: EffectKind, target: &str, id: &str) {
+        if let Some(effect) = self.effect.take() {
+            self.core.record_effect(effect.key, kind, target, id);
+        }
+    }
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        let Some(effect) = self.effect else { return };
+        let mut effects = self.core.effects.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(counted) = effects.get_mut(&effect.first) {
+            counted.free.insert(effect.number);
+        }
+    }
+}
+
+/// How often an effect came, and which of its numbers were given back.
+#[derive(Debug, Default)]
+struct Counted {
+    next: u32,
+    free: BTreeSet<u32>,
+}
+
+/// An effect that is about to be asked for: its key, and the number that it has among its equals.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effect {
+    pub(crate) key: EffectKey,
+    first: EffectKey,
+    number: u32,
 }
 
 impl TurnCore {
@@ -59,7 +157,7 @@ impl TurnCore {
             attempt,
             cancel: CancellationToken::new(),
             ended: AtomicBool::new(false),
-            slot: Mutex::new(slot),
+            slot: Mutex::new(TurnSlot { permit: slot, waits: 0, ended: false }),
             effects: Mutex::default(),
         })
     }
@@ -68,47 +166,62 @@ impl TurnCore {
         self.cancel.cancel();
     }
 
-    /// Ends the turn: every handle to it is an error from here on.
-    pub(crate) fn end(&self) {
+    /// Ends the turn: every handle to it is an error from here on. Returns its slot, if it holds one.
+    pub(crate) fn end(&self) -> Option<OwnedSemaphorePermit> {
         self.ended.store(true, Ordering::Release);
+        let mut slot = self.slot();
+        slot.ended = true;
+        slot.permit.take()
     }
 
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    pub(crate) fn take_slot(&self) -> Option<OwnedSemaphorePermit> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn slot(&self) -> MutexGuard<'_, TurnSlot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gets a turn slot again after it was given back.
-    pub(crate) async fn regain_slot(&self) {
-        if self.slot.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
-            return;
-        }
-        // Only a closed semaphore refuses, and then the turn is being cancelled.
-        if let Ok(permit) = self.services.slots.clone().acquire_owned().await {
-            *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(permit);
-        }
+    /// Gives the slot back for as long as a part of the turn waits for others.
+    pub(crate) fn step_aside(&self) -> Aside<'_> {
+        let mut slot = self.slot();
+        slot.waits += 1;
+        drop(slot.permit.take());
+        Aside { core: self, over: false }
     }
 
-    /// Returns the key of the next effect of this kind, target and content.
-    pub(crate) fn effect(&self, kind: EffectKind, target: &str, content: &[u8]) -> EffectKey {
+    /// Returns the next effect of this kind, target and content.
+    pub(crate) fn effect(&self, kind: EffectKind, target: &str, content: &[u8]) -> Effect {
         let session = self.view.id();
         let first = EffectKey::new(session, &self.message, kind, target, content, 0);
         let mut effects = self.effects.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = effects.entry(first).or_default();
-        let key = if *count == 0 { first } else { EffectKey::new(session, &self.message, kind, target, content, *count) };
-        *count += 1;
-        key
+        let counted = effects.entry(first).or_default();
+        let number = counted.free.pop_first().unwrap_or_else(|| {
+            counted.next += 1;
+            counted.next - 1
+        });
+        let key = if number == 0 { first } else { EffectKey::new(session, &self.message, kind, target, content, number) };
+        Effect { key, first, number }
+    }
+
+    /// Returns the effect that a key of the caller's choice names, which is the same one however often it is asked for.
+    pub(crate) fn named_effect(&self, kind: EffectKind, target: &str, name: &[u8]) -> Effect {
+        let key = EffectKey::new(self.view.id(), &self.message, kind, target, name, 0);
+        Effect { key, first: key, number: 0 }
+    }
+
+    /// Tells whether the log says that an effect was accepted, by an earlier attempt or this one. Then nothing needs to be done again.
+    pub(crate) fn was_accepted(&self, key: EffectKey) -> bool {
+        let key = key.to_string();
+        self.view.log.look(|fold| fold.serving().effects.contains(&key))
     }
 
     /// Records that an effect was accepted, once. It rides along with the next commit: should it be lost, the next attempt records it.
-    pub(crate) fn record_effect(&self, key: EffectKey, kind: EffectKind, target: &str, id: &str) {
-        let key = key.to_string();
-        if self.has_ended() || self.view.log.look(|fold| fold.serving().effects.contains(&key)) {
+    fn record_effect(&self, key: EffectKey, kind: EffectKind, target: &str, id: &str) {
+        if self.has_ended() || self.was_accepted(key) {
             return;
         }
+        let key = key.to_string();
         self.append(vec![Body::EffectAccepted { turn: self.turn, message: self.message.clone(), key, kind, target: target.to_owned(), id: id.to_owned() }]);
     }
 
@@ -136,6 +249,35 @@ impl TurnCore {
 ///
 /// What it does to other sessions ([`Turn::delegate`], [`Turn::send_message`], [`Turn::report`]) is an effect with a key: doing the same again on a
 /// later attempt at the same message is the same acceptance. A handle used after the turn's end answers with `TURN_ENDED`.
+///
+/// ```
+/// use greenroom_actors::{Config, Turn, TurnEnd};
+/// let mut config = Config::default();
+/// config.behavior("clerk", || |turn: Turn| async move {
+///     // What comes from outside is recorded, so that an attempt after a crash decides as this one did.
+///     let weather = match turn.recorded("weather") {
+///         Some(weather) => weather,
+///         None => {
+///             turn.record("weather", "rain").await?;
+///             "rain".to_owned()
+///         }
+///     };
+///     turn.say(format!("{}: {weather}", turn.text()))?;
+///     Ok(TurnEnd::Completed)
+/// });
+/// # tokio_test::block_on(async {
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let root = system.host().root(greenroom_actors::host::NewRoot::new("clerk", "a desk")).await?;
+/// # root.send("What is it like outside?").await?;
+/// # root.quiescent().await?;
+/// # let log = system.host().load(root.id()).await?;
+/// # let said = log.fold.surface().messages().last().map(|message| greenroom_session::message::text_of(&message.content));
+/// # assert_eq!(said.as_deref(), Some("What is it like outside?: rain"));
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone)]
 pub struct Turn {
     core: Arc<TurnCore>,
@@ -377,12 +519,12 @@ impl Turn {
     pub async fn delegate_and_wait(&self, delegate: Delegate) -> Result<String, TurnError> {
         self.check()?;
         let delegated = self.agent.start_one_shot(delegate).await?;
-        self.core.take_slot();
+        let aside = self.core.step_aside();
         let answer = tokio::select! {
             answer = crate::agent::answer_of(&self.core.services, &delegated.child) => answer,
             () = self.core.cancel.cancelled() => Err(TurnError::new("CANCELLED", "the turn was cancelled")),
         };
-        self.core.regain_slot().await;
+        aside.end().await;
         answer
     }
 
@@ -463,9 +605,9 @@ impl Turn {
     /// Not cancel safe within a turn that goes on.
     pub async fn await_children(&self) -> Result<(), TurnError> {
         self.check()?;
-        self.core.take_slot();
+        let aside = self.core.step_aside();
         let waited = self.wait_for_children().await;
-        self.core.regain_slot().await;
+        aside.end().await;
         waited
     }
 

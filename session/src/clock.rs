@@ -13,12 +13,32 @@ use rand_chacha::ChaCha8Rng;
 use uuid::Uuid;
 
 /// Tells the wall-clock time.
+///
+/// ```
+/// use greenroom_session::clock::Clock;
+///
+/// /// Counts how often it was asked.
+/// #[derive(Debug, Default)]
+/// struct Ticks(std::sync::atomic::AtomicU64);
+/// impl Clock for Ticks {
+///     fn now_ms(&self) -> u64 {
+///         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+///     }
+/// }
+/// let clock = Ticks::default();
+/// assert_eq!((clock.now_ms(), clock.now_ms()), (0, 1));
+/// ```
 pub trait Clock: Send + Sync + fmt::Debug + 'static {
     /// Returns milliseconds since the Unix epoch.
     fn now_ms(&self) -> u64;
 }
 
 /// The machine's clock.
+///
+/// ```
+/// use greenroom_session::clock::{Clock, SystemClock};
+/// assert!(SystemClock.now_ms() > 1_700_000_000_000); // later than November 2023
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -30,6 +50,14 @@ impl Clock for SystemClock {
 }
 
 /// A clock that moves only when told to. Clones share one time.
+///
+/// ```
+/// use greenroom_session::clock::{Clock, ManualClock};
+/// let clock = ManualClock::at(1_000);
+/// let seen_elsewhere = clock.clone();
+/// clock.advance(500);
+/// assert_eq!(seen_elsewhere.now_ms(), 1_500);
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct ManualClock(Arc<AtomicU64>);
 
@@ -57,12 +85,25 @@ impl Clock for ManualClock {
 }
 
 /// Makes new UUIDs.
+///
+/// ```
+/// use greenroom_session::{clock::{IdSource, SeededIds}, id::SessionId};
+/// let source: Box<dyn IdSource> = Box::new(SeededIds::new(7));
+/// let id = SessionId::from_uuid(source.uuid());
+/// assert_eq!(id.as_str().len(), 36);
+/// assert_ne!(id, SessionId::from_uuid(source.uuid()));
+/// ```
 pub trait IdSource: Send + Sync + fmt::Debug + 'static {
     /// Returns a UUID that was not returned before.
     fn uuid(&self) -> Uuid;
 }
 
 /// UUIDs of version 4 from a generator that is seeded once per thread by the operating system.
+///
+/// ```
+/// use greenroom_session::clock::{IdSource, RandomIds};
+/// assert_ne!(RandomIds.uuid(), RandomIds.uuid());
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RandomIds;
 
@@ -83,6 +124,12 @@ impl IdSource for RandomIds {
 }
 
 /// UUIDs from a seed: the same seed gives the same ids in the same order.
+///
+/// ```
+/// use greenroom_session::clock::{IdSource, SeededIds};
+/// let (one, other) = (SeededIds::new(7), SeededIds::new(7));
+/// assert_eq!([one.uuid(), one.uuid()], [other.uuid(), other.uuid()]);
+/// ```
 #[derive(Debug)]
 pub struct SeededIds(std::sync::Mutex<ChaCha8Rng>);
 

@@ -18,6 +18,15 @@ use crate::{
 };
 
 /// Bytes of a record and their checksum.
+///
+/// ```
+/// use greenroom_session::{codec::{Encoded, decode_header, encode_header}, header::NewSession, id::SessionId};
+/// let header = NewSession::root(SessionId::new("root")?).at(1_000);
+/// let Encoded { body, crc } = encode_header(&header)?;
+/// assert_eq!(body, br#"{"version":1,"id":"root","created_at":1000,"depth":0}"#);
+/// assert_eq!(decode_header(&header.id, &body, crc)?, header);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
     /// The JSON text.
@@ -27,6 +36,15 @@ pub struct Encoded {
 }
 
 /// Why a record cannot be written.
+///
+/// ```
+/// use greenroom_session::{codec::encode_event, event::Body, id::SessionId};
+/// use serde_json::json;
+/// let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
+/// let error = encode_event(&SessionId::new("root")?, &Body::Descriptor(deep).at(0, 1_000)).unwrap_err();
+/// assert_eq!(error.code(), "EVENT_TOO_DEEP");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -53,6 +71,17 @@ impl EncodeError {
 }
 
 /// Why stored bytes are not the record that they should be.
+///
+/// ```
+/// use greenroom_session::{codec::{DecodeError, decode_header, encode_header}, header::NewSession, id::SessionId};
+/// let header = NewSession::root(SessionId::new("root")?).at(1_000);
+/// let mut encoded = encode_header(&header)?;
+/// encoded.body[15] ^= 1; // one bit flips on its way to the disk and back
+/// let error = decode_header(&header.id, &encoded.body, encoded.crc).unwrap_err();
+/// assert_eq!(error, DecodeError::Checksum);
+/// assert_eq!(error.code(), "SESSION_CORRUPT");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DecodeError {

@@ -10,6 +10,12 @@ use crate::text::{LabelError, check_label};
 pub const DESCRIPTOR_VERSION: u64 = 1;
 
 /// How a child lives.
+///
+/// ```
+/// use greenroom_session::descriptor::{Descriptor, Mode};
+/// assert_eq!(Descriptor::continuable("spawn", "collect facts", "reporter").mode, Mode::Continuable);
+/// assert_eq!(Mode::OneShot.as_str(), "one-shot");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -30,6 +36,15 @@ impl Mode {
 }
 
 /// A model route.
+///
+/// ```
+/// use greenroom_session::descriptor::{Descriptor, ModelRoute};
+/// let mut descriptor = Descriptor::continuable("spawn", "collect facts", "reporter");
+/// descriptor.model = Some(ModelRoute { provider: None, name: "small".into() });
+/// let json = serde_json::to_value(&descriptor)?;
+/// assert_eq!(json["model"], serde_json::json!({ "name": "small" }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelRoute {
     /// The provider, if named.
@@ -40,6 +55,17 @@ pub struct ModelRoute {
 }
 
 /// Which tools a child may use; at least one list is present.
+///
+/// ```
+/// use greenroom_session::descriptor::{Descriptor, ToolFilter};
+/// let mut descriptor = Descriptor::continuable("spawn", "collect facts", "reporter");
+/// descriptor.tool_filter = Some(ToolFilter { allow: None, deny: Some(vec!["subagent".into()]) });
+/// assert_eq!(Descriptor::parse(&serde_json::to_value(&descriptor)?)?, descriptor);
+///
+/// descriptor.tool_filter = Some(ToolFilter { allow: None, deny: None });
+/// assert!(Descriptor::parse(&serde_json::to_value(&descriptor)?).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolFilter {
     /// Only these.
@@ -93,6 +119,15 @@ pub struct Descriptor {
 }
 
 /// Why a descriptor's data is not a descriptor.
+///
+/// ```
+/// use greenroom_session::descriptor::{Descriptor, DescriptorError};
+/// use serde_json::json;
+/// let newer = Descriptor::parse(&json!({ "version": 2, "colour": "red" })).unwrap_err();
+/// assert_eq!(newer, DescriptorError::Unsupported(2));
+/// assert_eq!(newer.code(), "DESCRIPTOR_UNSUPPORTED");
+/// assert_eq!(Descriptor::parse(&json!("reporter")).unwrap_err().code(), "DESCRIPTOR_MALFORMED");
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DescriptorError {

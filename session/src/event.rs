@@ -11,6 +11,20 @@ use crate::{
 };
 
 /// One event in its place in the log.
+///
+/// ```
+/// use greenroom_session::{event::Event, store::Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let events: Vec<Event> = store.reader()?.events(&root, 0, 10)?;
+/// assert_eq!(events[0].seq, 0);
+/// assert_eq!(events[0].body.type_name(), "root/opened");
+/// assert_eq!(events[1].body.type_name(), "session/end-seed");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// Its place, from 0.
@@ -28,6 +42,17 @@ pub struct Event {
 }
 
 /// How a surface event changes the surface.
+///
+/// ```
+/// use greenroom_session::{event::{Body, SurfaceOp}, message::{Message, Source}};
+/// let message = Message::turn("m0", "Begin.", Source::User, 1_000)?;
+/// let mut event = Body::user_message(&message).at(7, 1_000);
+/// assert_eq!(event.surface_op, Some(SurfaceOp::Append));
+/// // A summary of the events 2 to 4 takes their place.
+/// event.surface_op = Some(SurfaceOp::Replace { start: 2, end: 4 });
+/// event.source_event_seqs = Some(vec![2, 3, 4]);
+/// # Ok::<(), greenroom_session::message::MessageError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SurfaceOp {
     /// It becomes the last node.
@@ -42,6 +67,15 @@ pub enum SurfaceOp {
 }
 
 /// A message as a model sees it.
+///
+/// ```
+/// use greenroom_session::{event::{Body, Role, SurfaceMessage}, message::{Message, Source, text_of}};
+/// let body = Body::user_message(&Message::turn("m0", "Begin.", Source::User, 1_000)?);
+/// let seen: &SurfaceMessage = body.surface_message().expect("a user message is on the surface");
+/// assert_eq!((seen.id.as_str(), seen.role), ("m0", Role::User));
+/// assert_eq!(text_of(&seen.content), "Begin.");
+/// # Ok::<(), greenroom_session::message::MessageError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SurfaceMessage {
     /// Stable id.
@@ -55,6 +89,12 @@ pub struct SurfaceMessage {
 }
 
 /// Who speaks on the surface.
+///
+/// ```
+/// use greenroom_session::event::Role;
+/// assert_eq!(serde_json::to_string(&Role::Assistant)?, r#""assistant""#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -67,6 +107,14 @@ pub enum Role {
 }
 
 /// How a turn ended.
+///
+/// ```
+/// use greenroom_session::event::TurnEnd;
+/// let failed = TurnEnd::error("NO_PAPER", "the printer is out of paper");
+/// assert_eq!((failed.as_str(), failed.error_code()), ("error", Some("NO_PAPER")));
+/// assert!(failed.is_final());
+/// assert!(!TurnEnd::Interrupted.is_final()); // its message is served again
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum TurnEnd {
@@ -125,6 +173,13 @@ impl TurnEnd {
 }
 
 /// Why an epoch ended.
+///
+/// ```
+/// use greenroom_session::event::{Body, EpochEnd};
+/// let end = Body::ActivationEnd { epoch: 1, reason: EpochEnd::Settled };
+/// assert_eq!(serde_json::to_string(&end)?, r#"{"epoch":1,"reason":"settled"}"#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EpochEnd {
@@ -141,6 +196,19 @@ pub enum EpochEnd {
 }
 
 /// The birth of a root.
+///
+/// ```
+/// use greenroom_session::{event::RootOpened, store::Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let log = store.reader()?.load(&root)?;
+/// let opened: &RootOpened = log.fold.root().expect("it is a root");
+/// assert_eq!((opened.agent.as_str(), opened.label.as_str()), ("editor", "story"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RootOpened {
     /// Its label.
@@ -162,6 +230,14 @@ pub struct RootOpened {
 }
 
 /// A type that this program does not know, or one whose data it does not look into.
+///
+/// ```
+/// use greenroom_session::event::{Body, Opaque};
+/// let body = Body::decode("weather/changed", r#"{"to":"rain"}"#)?;
+/// let Body::Opaque(Opaque { name, data }) = body else { panic!("no such type is known") };
+/// assert_eq!((name.as_str(), &data["to"]), ("weather/changed", &"rain".into()));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Opaque {
     /// The type.
@@ -173,6 +249,15 @@ pub struct Opaque {
 macro_rules! bodies {
     ($( $(#[$doc:meta])* $variant:ident = $name:literal { $( $(#[$fdoc:meta])* $field:ident : $ty:ty ),* $(,)? } )*) => {
         /// What happened. Each variant is documented in `docs/log-format.md` section 3.
+        ///
+        /// ```
+        /// use greenroom_session::event::Body;
+        /// let body = Body::decode("step/start", r#"{"turn":1,"step":2}"#)?;
+        /// assert_eq!(body, Body::StepStart { turn: 1, step: 2 });
+        /// assert_eq!(body.type_name(), "step/start");
+        /// assert!(!body.is_surface());
+        /// # Ok::<(), serde_json::Error>(())
+        /// ```
         #[derive(Debug, Clone, PartialEq, Serialize)]
         #[serde(untagged)]
         pub enum Body {

@@ -19,6 +19,17 @@ use crate::{
 };
 
 /// One record of a session.
+///
+/// ```
+/// use std::sync::Arc;
+/// use greenroom_session::{event::Body, fold::{Fold, Record}, header::NewSession, id::SessionId, message::{InboxRecord, Message, Source}};
+/// let mut fold = Fold::new(Arc::new(NewSession::root(SessionId::new("root")?).at(1_000)));
+/// let message = Arc::new(Message::turn("m0", "Begin.", Source::User, 1_000)?);
+/// fold.apply(&Record::Event(Arc::new(Body::EndSeed {}.at(0, 1_000))))?;
+/// fold.apply(&Record::Message(InboxRecord { order: 0, held: false, message }))?;
+/// assert_eq!((fold.head().next_seq, fold.head().next_order), (1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
     /// An event of the log.
@@ -28,6 +39,18 @@ pub enum Record {
 }
 
 /// What the own suffix of a log says of a child's descriptor.
+///
+/// ```
+/// use std::sync::Arc;
+/// use greenroom_session::{descriptor::Descriptor, event::Body, fold::{DescriptorState, Fold}, header::NewSession, id::SessionId};
+/// let child = NewSession::child(SessionId::new("child")?, SessionId::new("root")?, 0);
+/// let mut fold = Fold::new(Arc::new(child.at(1_000)));
+/// assert_eq!(*fold.descriptor(), DescriptorState::None);
+/// let descriptor = serde_json::to_value(Descriptor::continuable("spawn", "collect facts", "reporter"))?;
+/// fold.apply_event(&Body::Descriptor(descriptor).at(0, 1_000))?;
+/// assert!(matches!(fold.descriptor(), DescriptorState::One { seq: 0, parsed: Ok(parsed) } if parsed.agent == "reporter"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum DescriptorState {
     /// None: the session is no subagent.
@@ -45,6 +68,19 @@ pub enum DescriptorState {
 }
 
 /// What the attempts at the current message have left in the log so far.
+///
+/// ```
+/// use std::sync::Arc;
+/// use greenroom_session::{event::Body, fold::Fold, header::NewSession, id::SessionId, message::{Message, Source}};
+/// let mut fold = Fold::new(Arc::new(NewSession::root(SessionId::new("root")?).at(1_000)));
+/// let message = Message::turn("m0", "Begin.", Source::User, 1_000)?;
+/// fold.apply_event(&Body::TurnStart { turn: 1, message: message.id.clone(), attempt: 1 }.at(0, 1_000))?;
+/// fold.apply_event(&Body::user_message(&message).at(1, 1_000))?;
+/// fold.apply_event(&Body::Memo { turn: 1, message: message.id, key: Some("weather".into()), text: "rain".into() }.at(2, 1_000))?;
+/// assert!(fold.serving().message.is_some());
+/// assert_eq!(fold.serving().recorded["weather"], "rain");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Serving {
     /// The message as the surface shows it; absent for a turn that notes opened.
@@ -60,6 +96,18 @@ pub struct Serving {
 }
 
 /// A tool call of the open step that has no result yet.
+///
+/// ```
+/// use std::sync::Arc;
+/// use greenroom_session::{event::Body, fold::{Fold, UnansweredCall}, header::NewSession, id::{MessageId, SessionId}};
+/// let mut fold = Fold::new(Arc::new(NewSession::root(SessionId::new("root")?).at(1_000)));
+/// fold.apply_event(&Body::TurnStart { turn: 1, message: MessageId::new("m0")?, attempt: 1 }.at(0, 1_000))?;
+/// fold.apply_event(&Body::StepStart { turn: 1, step: 1 }.at(1, 1_000))?;
+/// let call = Body::ToolCall { turn: 1, step: 1, call_id: "c1".into(), name: "report".into(), arguments: "{}".into() };
+/// fold.apply_event(&call.at(2, 1_000))?;
+/// assert_eq!(fold.unanswered_calls(), [UnansweredCall { call_id: "c1".into(), name: "report".into(), started: Some(2) }]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnansweredCall {
     /// The call's id.
@@ -71,6 +119,22 @@ pub struct UnansweredCall {
 }
 
 /// Everything that is derived from a session's records.
+///
+/// ```
+/// use greenroom_session::{fold::Fold, store::Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// let fold: Fold = store.reader()?.load(&root)?.fold;
+/// assert_eq!(fold.agent(), Some("editor"));
+/// assert_eq!(fold.pending().count(), 1);
+/// assert_eq!(fold.surface().nodes().len(), 0); // no turn has shown the message to anybody yet
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fold {
     header: Arc<Header>,

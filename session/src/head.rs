@@ -14,6 +14,22 @@ use crate::{
 };
 
 /// Derived facts of one session.
+///
+/// ```
+/// use greenroom_session::store::Store;
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// let log = store.reader()?.load(&root)?;
+/// let head = log.fold.head();
+/// assert_eq!((head.next_seq, head.next_order, head.pending()), (2, 1, 1));
+/// assert!(head.has_work() && !head.live);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Head {
     /// The seq that the next event gets.
@@ -45,6 +61,17 @@ pub struct Head {
 }
 
 /// A turn under way.
+///
+/// ```
+/// use greenroom_session::{event::Body, head::Head, id::MessageId};
+/// let mut head = Head::default();
+/// head.apply(&Body::TurnStart { turn: 1, message: MessageId::new("m0")?, attempt: 1 }.at(0, 1_000), 0)?;
+/// head.apply(&Body::StepStart { turn: 1, step: 1 }.at(1, 1_000), 0)?;
+/// let open = head.open.expect("a turn is open");
+/// assert_eq!((open.turn, open.attempt, open.step), (1, 1, Some(1)));
+/// assert!(!open.progress); // no step has come to its end
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenTurn {
     /// Its number.
@@ -66,6 +93,16 @@ pub struct OpenTurn {
 }
 
 /// A message whose latest turn ended without being final.
+///
+/// ```
+/// use greenroom_session::{event::{Body, TurnEnd}, head::Head, id::MessageId};
+/// let mut head = Head::default();
+/// head.apply(&Body::TurnStart { turn: 1, message: MessageId::new("m0")?, attempt: 1 }.at(0, 1_000), 0)?;
+/// head.apply(&Body::TurnEnd { turn: 1, reason: TurnEnd::Interrupted }.at(1, 1_000), 0)?;
+/// let retry = head.retry.expect("the message is served again");
+/// assert_eq!((retry.message.as_str(), retry.attempts, retry.wasted), ("m0", 1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retry {
     /// The message.
@@ -79,6 +116,15 @@ pub struct Retry {
 }
 
 /// How a turn ended.
+///
+/// ```
+/// use greenroom_session::{event::{Body, TurnEnd}, head::{Head, Outcome}, id::MessageId};
+/// let mut head = Head::default();
+/// head.apply(&Body::TurnStart { turn: 1, message: MessageId::new("m0")?, attempt: 1 }.at(0, 1_000), 0)?;
+/// head.apply(&Body::TurnEnd { turn: 1, reason: TurnEnd::error("NO_PAPER", "out of paper") }.at(1, 1_000), 0)?;
+/// assert_eq!(head.last, Some(Outcome { turn: 1, kind: "error".into(), code: Some("NO_PAPER".into()) }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The turn.
@@ -91,6 +137,16 @@ pub struct Outcome {
 }
 
 /// What a session is doing, by its log.
+///
+/// ```
+/// use greenroom_session::{event::Body, head::{Head, TurnState}, id::MessageId};
+/// let mut head = Head::default();
+/// assert_eq!(head.turn_state(true), TurnState::Idle);
+/// head.apply(&Body::TurnStart { turn: 1, message: MessageId::new("m0")?, attempt: 1 }.at(0, 1_000), 0)?;
+/// assert_eq!(head.turn_state(true), TurnState::Open);
+/// assert_eq!(head.turn_state(false), TurnState::Interrupted); // nobody holds the session any more
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnState {
@@ -114,6 +170,13 @@ impl TurnState {
 }
 
 /// Why an event cannot follow what the log holds.
+///
+/// ```
+/// use greenroom_session::{event::Body, head::Head};
+/// let error = Head::default().apply(&Body::EndSeed {}.at(5, 1_000), 0).unwrap_err();
+/// assert_eq!(error.to_string(), "event 5: expected seq 0");
+/// assert_eq!(error.code(), "SESSION_CORRUPT");
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[error("event {seq}: {reason}")]
 pub struct FoldError {
@@ -218,12 +281,8 @@ impl Head {
                 Some(open) if open.message == *message => open.progress = true,
                 _ => return refuse("an answer outside of its message's turn".into()),
             },
-            Body::EffectAccepted { turn, .. } => self.open_turn(seq, *turn)?.progress = true,
-            Body::NoteJoined { turn, .. }
-            | Body::Memo { turn, .. }
-            | Body::AssistantMessage { turn, .. }
-            | Body::ToolCall { turn, .. }
-            | Body::ToolResult { turn, .. } => {
+            Body::EffectAccepted { turn, .. } | Body::NoteJoined { turn, .. } => self.open_turn(seq, *turn)?.progress = true,
+            Body::Memo { turn, .. } | Body::AssistantMessage { turn, .. } | Body::ToolCall { turn, .. } | Body::ToolResult { turn, .. } => {
                 self.open_turn(seq, *turn)?;
             }
             Body::RootOpened(_)
@@ -309,6 +368,62 @@ impl Head {
         *counter = counter.saturating_add_signed(by);
         if held {
             self.held = self.held.saturating_add_signed(by);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::EffectKind;
+
+    fn message() -> MessageId {
+        MessageId::new("m").unwrap()
+    }
+
+    /// Folds attempts at one message, each cut off after these bodies, and returns what is known of them.
+    fn cut_off(attempts: &[&[fn(u64) -> Body]]) -> Retry {
+        let mut head = Head::default();
+        let apply = |head: &mut Head, body: Body| head.apply(&body.at(head.next_seq, 0), 0).unwrap();
+        apply(&mut head, Body::ActivationStart { epoch: 1 });
+        for (attempt, bodies) in (1..).zip(attempts) {
+            let turn = u64::from(attempt);
+            apply(&mut head, Body::TurnStart { turn, message: message(), attempt });
+            for body in *bodies {
+                apply(&mut head, body(turn));
+            }
+            apply(&mut head, Body::TurnEnd { turn, reason: TurnEnd::Interrupted });
+        }
+        head.retry.unwrap()
+    }
+
+    const START: fn(u64) -> Body = |turn| Body::StepStart { turn, step: 1 };
+    const END: fn(u64) -> Body = |turn| Body::StepEnd { turn, step: 1, cut: None };
+    const SECOND: fn(u64) -> Body = |turn| Body::StepStart { turn, step: 2 };
+    const SECOND_END: fn(u64) -> Body = |turn| Body::StepEnd { turn, step: 2, cut: None };
+    const CUT: fn(u64) -> Body = |turn| Body::StepEnd { turn, step: 1, cut: Some(true) };
+
+    #[test]
+    fn attempts_without_progress_are_counted_in_a_row() {
+        let note: fn(u64) -> Body = |turn| Body::NoteJoined { turn, notes: vec![message()] };
+        let answer: fn(u64) -> Body = |_| Body::AnswerRecorded { message: message(), attempt: 1, text: String::new() };
+        let effect: fn(u64) -> Body =
+            |turn| Body::EffectAccepted { turn, message: message(), key: "k".into(), kind: EffectKind::Send, target: "t".into(), id: "i".into() };
+        let memo: fn(u64) -> Body = |turn| Body::Memo { turn, message: message(), key: None, text: String::new() };
+        for (attempts, wasted) in [
+            (vec![&[][..], &[]], 2),
+            (vec![&[START, CUT], &[memo]], 2),
+            (vec![&[], &[note]], 0),
+            (vec![&[], &[answer]], 0),
+            (vec![&[], &[effect]], 0),
+            (vec![&[], &[START, END]], 0),
+            (vec![&[note], &[]], 1),
+            (vec![&[START, END], &[START, END]], 1),
+            (vec![&[START, END], &[START, END, SECOND, SECOND_END]], 0),
+            (vec![&[START, END], &[], &[START, END], &[START, END, SECOND]], 3),
+        ] {
+            let retry = cut_off(&attempts);
+            assert_eq!((retry.wasted, retry.attempts as usize), (wasted, attempts.len()), "{attempts:?}");
         }
     }
 }

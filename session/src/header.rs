@@ -8,6 +8,14 @@ use crate::id::{Seq, SessionId};
 pub const HEADER_VERSION: u64 = 1;
 
 /// The immutable header of a session.
+///
+/// ```
+/// use greenroom_session::{header::{HEADER_VERSION, Header, NewSession}, id::SessionId};
+/// let header: Header = NewSession::root(SessionId::new("root")?).at(1_000);
+/// assert_eq!((header.version, header.created_at), (HEADER_VERSION, 1_000));
+/// assert_eq!((header.parent, header.depth), (None, 0));
+/// # Ok::<(), greenroom_session::id::IdError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {

@@ -25,6 +25,13 @@ pub type Order = u64;
 pub const MAX_ID_BYTES: usize = 512;
 
 /// Why a text is not an id.
+///
+/// ```
+/// use greenroom_session::id::{IdError, SessionId};
+/// let error = SessionId::new("").unwrap_err();
+/// assert_eq!(error, IdError::Empty);
+/// assert_eq!(error.code(), "INVALID_ID");
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IdError {
@@ -169,11 +176,25 @@ id! {
 
 id! {
     /// Names a message within the inbox that it was accepted in.
+    ///
+    /// ```
+    /// use greenroom_session::id::MessageId;
+    /// let id: MessageId = "order-17".parse()?; // the sender's choice: sent again under this id, it is accepted once
+    /// assert_eq!(id.as_str(), "order-17");
+    /// # Ok::<(), greenroom_session::id::IdError>(())
+    /// ```
     MessageId
 }
 
 id! {
     /// Names one opening of a store by one process: the holder of leases.
+    ///
+    /// ```
+    /// use greenroom_session::{id::OwnerId, store::{Store, memory::MemoryStore}};
+    /// let store = MemoryStore::new();
+    /// let owner: &OwnerId = store.owner();
+    /// assert_ne!(owner, MemoryStore::new().owner());
+    /// ```
     OwnerId
 }
 
@@ -196,6 +217,13 @@ id! {
 pub struct EffectKey(Uuid);
 
 /// What kind of thing an effect does.
+///
+/// ```
+/// use greenroom_session::id::EffectKind;
+/// assert_eq!(EffectKind::Report.as_str(), "report");
+/// assert_eq!(serde_json::to_string(&EffectKind::Send)?, r#""send""#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EffectKind {

@@ -8,13 +8,14 @@
 //! - [`id`]: the names of things, each a type of its own.
 //! - [`header`], [`event`], [`message`], [`descriptor`]: the records of a session.
 //! - [`codec`]: how a record becomes bytes with a checksum, and back.
-//! - [`line`]: how a record stands on a line of text.
+//! - [`line`](mod@line): how a record stands on a line of text.
 //! - [`head`] and [`fold`]: the one fold; everything that is derived from records is derived there.
 //! - [`surface`]: what a model sees, as positions in the log.
 //! - [`recover`]: the closing events of a turn that a crash cut off.
 //! - [`turns`]: which message becomes the next turn, and the events that open it.
 //! - [`store`]: the [`Store`](store::Store) trait, its operations, and the stores.
 //! - [`listing`]: what a listing says of a child.
+//! - [`text`]: the rule for labels, and how text is shown so that a terminal obeys none of it. [`limits`]: the bounds.
 //! - [`clock`]: time and identity, injected.
 //!
 //! # Example

@@ -15,6 +15,16 @@ use crate::{
 };
 
 /// One record of a session, header included.
+///
+/// ```
+/// use greenroom_session::{event::Body, id::SessionId, line::{Line, read_line, write_line}};
+/// let root = SessionId::new("root")?;
+/// let line = Line::Event(Body::EndSeed {}.at(0, 1_000));
+/// let text = write_line(&root, &line)?;
+/// assert!(text.starts_with(br#"{"seq":0,"time":1000,"type":"session/end-seed","data":{},"crc":""#));
+/// assert_eq!(read_line(&root, 0, &text)?, line);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Line {
     /// The header.
@@ -26,6 +36,16 @@ pub enum Line {
 }
 
 /// Why a line holds no record.
+///
+/// ```
+/// use greenroom_session::{codec::DecodeError, event::Body, id::SessionId, line::{Line, LineError, read_line, write_line}};
+/// let text = write_line(&SessionId::new("a")?, &Line::Event(Body::EndSeed {}.at(0, 1_000)))?;
+/// // A record is bound to its session.
+/// let error = read_line(&SessionId::new("b")?, 0, &text).unwrap_err();
+/// assert_eq!(error, LineError::Record(DecodeError::Checksum));
+/// assert_eq!(error.code(), "SESSION_CORRUPT");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LineError {
@@ -38,6 +58,16 @@ pub enum LineError {
     /// It is not the record that it should be.
     #[error(transparent)]
     Record(#[from] DecodeError),
+}
+
+impl LineError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoChecksum | Self::Unknown => "SESSION_CORRUPT",
+            Self::Record(error) => error.code(),
+        }
+    }
 }
 
 const TAIL: usize = r#","crc":"00000000"}"#.len();

@@ -12,6 +12,11 @@ use crate::{
 };
 
 /// Why a child cannot be described.
+///
+/// ```
+/// use greenroom_session::listing::Reason;
+/// assert_eq!(Reason::Unsupported.as_str(), "unsupported");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -35,6 +40,18 @@ impl Reason {
 }
 
 /// What a log says its session is.
+///
+/// ```
+/// use greenroom_session::{listing::{Verdict, verdict}, store::Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let log = store.reader()?.load(&root)?;
+/// assert_eq!(verdict(&log.fold), Verdict::Root { label: "story".into(), agent: "editor".into() });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -89,6 +106,23 @@ pub fn verdict(fold: &Fold) -> Verdict {
 }
 
 /// What a listing shows of one session.
+///
+/// ```
+/// use greenroom_session::{listing::Description, store::Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// let mut reader = store.reader()?;
+/// let roots = reader.children(None, None, 10)?;
+/// let description: Description = reader.describe(&roots, false)?.remove(0)?;
+/// assert_eq!(description.head.pending_turns, 1);
+/// assert!(description.is_runnable() && !description.has_children);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// What it is.
@@ -102,6 +136,20 @@ pub struct Description {
 }
 
 /// A place in the order of siblings: after this time and id.
+///
+/// ```
+/// use greenroom_session::{listing::Cursor, store::Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let mut reader = store.reader()?;
+/// let first = reader.children(None, None, 1)?.remove(0);
+/// let rest = reader.children(None, Some(&Cursor { created_at: first.created_at, id: first.id }), 10)?;
+/// assert!(rest.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Cursor {
     /// Creation time of the last child seen.

@@ -12,6 +12,13 @@ use crate::{
 };
 
 /// One block of a message's content.
+///
+/// ```
+/// use greenroom_session::message::{Block, text_of};
+/// let content = [Block::text("one"), Block::Reasoning { text: "hm".into() }, Block::text("two")];
+/// assert_eq!(text_of(&content), "one\ntwo");
+/// assert_eq!(content.iter().map(Block::len).sum::<usize>(), 8);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Block {
@@ -64,6 +71,15 @@ impl Block {
 }
 
 /// Who a message comes from. Kept for the reader; never an authority.
+///
+/// ```
+/// use greenroom_session::{id::SessionId, message::Source};
+/// let source = Source::SubagentReport { session: SessionId::new("reporter-1")? };
+/// assert_eq!(source.kind(), "subagent-report");
+/// assert_eq!(source.session().map(SessionId::as_str), Some("reporter-1"));
+/// assert_eq!(Source::User.session(), None);
+/// # Ok::<(), greenroom_session::id::IdError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Source {
@@ -147,6 +163,15 @@ impl Source {
 }
 
 /// What becomes of a message.
+///
+/// ```
+/// use greenroom_session::{id::MessageId, message::{Message, MessageKind, Source}};
+/// let turn = Message::turn("m0", "Begin.", Source::User, 1_000)?;
+/// let note = Message::note(MessageId::new("n0")?, "The printer is back.", Source::Host, 1_000, true)?;
+/// assert_eq!((turn.kind, note.kind), (MessageKind::Turn, MessageKind::Note));
+/// assert!(turn.wake && !note.wake);
+/// # Ok::<(), greenroom_session::message::MessageError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageKind {
@@ -159,6 +184,14 @@ pub enum MessageKind {
 }
 
 /// A durable request of another process.
+///
+/// ```
+/// use greenroom_session::{id::MessageId, message::{Control, Message, MessageKind}};
+/// let stop = Message::control(MessageId::new("c0")?, Control::Interrupt { turn: Some(3) }, 1_000);
+/// assert_eq!(stop.kind, MessageKind::Control);
+/// assert_eq!(serde_json::to_string(&stop.control)?, r#"{"op":"interrupt","turn":3}"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Control {
@@ -176,6 +209,16 @@ pub enum Control {
 }
 
 /// A message as its sender wrote it.
+///
+/// ```
+/// use greenroom_session::message::{Message, Source};
+/// let message = Message::turn("m0", "Cover the launch.", Source::User, 1_000)?;
+/// assert_eq!(message.text(), "Cover the launch.");
+/// // Sent again later it is still the same message.
+/// let again = Message { sent_at: 2_000, ..message.clone() };
+/// assert_eq!(message.hash(), again.hash());
+/// # Ok::<(), greenroom_session::message::MessageError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
@@ -197,6 +240,13 @@ pub struct Message {
 }
 
 /// Why a message cannot be made.
+///
+/// ```
+/// use greenroom_session::{limits::MAX_MESSAGE_BYTES, message::{Message, MessageError, Source}};
+/// let error = Message::turn("m0", "x".repeat(MAX_MESSAGE_BYTES + 1), Source::User, 1_000).unwrap_err();
+/// assert_eq!(error, MessageError::TooLarge(MAX_MESSAGE_BYTES + 1));
+/// assert_eq!(error.code(), "MESSAGE_TOO_LARGE");
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MessageError {
@@ -308,10 +358,35 @@ impl std::io::Write for HashWriter<'_> {
 }
 
 /// What remains of a message's body after it left the inbox.
+///
+/// ```
+/// use greenroom_session::message::{BodyHash, Message, MessageError, Source};
+/// fn hash(text: &str) -> Result<BodyHash, MessageError> {
+///     Ok(Message::turn("m0", text, Source::User, 1_000)?.hash())
+/// }
+/// assert_eq!(hash("hello")?, hash("hello")?);
+/// assert_ne!(hash("hello")?, hash("hello ")?);
+/// # Ok::<(), MessageError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BodyHash(pub [u8; 16]);
 
 /// A message in its place in the inbox.
+///
+/// ```
+/// use greenroom_session::{message::InboxRecord, store::Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// let waiting: Vec<InboxRecord> = store.reader()?.inbox(&root, 10)?;
+/// assert_eq!((waiting[0].order, waiting[0].held), (0, false));
+/// assert_eq!(waiting[0].message.text(), "Begin.");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InboxRecord {
     /// Its place.

@@ -9,6 +9,15 @@ use crate::{
 };
 
 /// Current nodes in the order in which a model sees them.
+///
+/// ```
+/// use greenroom_session::{event::Body, message::{Message, Source}, surface::Surface};
+/// let mut surface = Surface::default();
+/// surface.apply(&Body::user_message(&Message::turn("m0", "Begin.", Source::User, 1_000)?).at(0, 1_000))?;
+/// surface.apply(&Body::StepStart { turn: 1, step: 1 }.at(1, 1_000))?; // no model sees this
+/// assert_eq!(surface.messages().count(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Surface {
     nodes: Vec<Node>,
@@ -16,6 +25,15 @@ pub struct Surface {
 }
 
 /// One current node.
+///
+/// ```
+/// use greenroom_session::{event::Body, message::{Message, Source}, surface::{Node, Surface}};
+/// let mut surface = Surface::default();
+/// surface.apply(&Body::user_message(&Message::turn("m0", "Begin.", Source::User, 1_000)?).at(0, 1_000))?;
+/// let node: &Node = &surface.nodes()[0];
+/// assert_eq!((node.seq, node.message.id.as_str()), (0, "m0"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// The event.

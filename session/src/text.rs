@@ -7,6 +7,13 @@ use thiserror::Error;
 use crate::limits::MAX_LABEL_CHARS;
 
 /// Why a text is not a label.
+///
+/// ```
+/// use greenroom_session::text::{LabelError, check_label};
+/// let error = check_label("cod\u{202e}e").unwrap_err(); // it would read backwards
+/// assert_eq!(error, LabelError::Character(0x202e));
+/// assert_eq!(error.code(), "INVALID_LABEL");
+/// ```
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LabelError {
@@ -68,6 +75,11 @@ impl fmt::Display for Escaped<'_> {
 }
 
 /// Shows a text on as many lines as it has; line feeds and tabs stand, every other unsafe character is escaped.
+///
+/// ```
+/// use greenroom_session::text::EscapedLines;
+/// assert_eq!(EscapedLines("one\n\ttwo\x1b[2J").to_string(), "one\n\ttwo\\u{1b}[2J");
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct EscapedLines<'a>(pub &'a str);
 

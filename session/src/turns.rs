@@ -11,6 +11,18 @@ use crate::{
 };
 
 /// What a store took from an inbox, and the events that say so.
+///
+/// ```
+/// use std::sync::Arc;
+/// use greenroom_session::{head::Head, message::{InboxRecord, Message, Source}, turns::open_turn};
+/// let message = Arc::new(Message::turn("m0", "Begin.", Source::User, 1_000)?);
+/// let waiting = InboxRecord { order: 0, held: false, message };
+/// let claimed = open_turn(&Head::default(), 2_000, Some(&waiting), &[]).expect("a message waits");
+/// let types: Vec<_> = claimed.events.iter().map(|event| event.body.type_name()).collect();
+/// assert_eq!(types, ["turn/start", "user/message"]);
+/// assert_eq!(claimed.taken, [0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claimed {
     /// The events, in their places.

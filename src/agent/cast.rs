@@ -11,6 +11,21 @@ use crate::{
 };
 
 /// Why a program cannot be played.
+///
+/// ```
+/// use std::{path::Path, sync::Arc};
+/// use greenroom::{Runtime, agent::{CastError, Guards, Stage, cast}, program::Program};
+/// let text = r#"
+/// run = { root = "editor" }
+/// agents.editor = { behavior = "model", model = "small" }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// # let stage = Stage { bindings: program.bind(&[], Path::new("/"))?, base_dir: program.base_dir.clone(), guards: Guards::temporary() };
+/// let error = cast(&program, "editor", Arc::new(stage), Runtime::builder()).unwrap_err();
+/// assert!(matches!(&error, CastError::Model { agent, .. } if agent == "editor"));
+/// assert_eq!(error.code(), "AGENT_UNAVAILABLE");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CastError {

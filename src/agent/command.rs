@@ -22,6 +22,21 @@ use crate::{
 /// `answer = "text"` it does not: such a command starts no children, and its output would pass for an answer to nobody's question.
 ///
 /// `{params.NAME}` in its words and its environment is what the session was given, and empty if it was not given that.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::{program::Program, run::{News, RunOptions, run}};
+/// # tokio_test::block_on(async {
+/// let text = r#"
+/// run = { root = "clerk", prompt = "Begin." }
+/// agents.clerk = { behavior = "command", command = ["sh", "-c", "echo all is well"], answer = "text" }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/"))?;
+/// let report = run(&program, &RunOptions::new("memory:".parse()?, "/"), &|_: News<'_>| {}).await?;
+/// assert_eq!(report.answer.as_deref(), Some("all is well"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone)]
 pub struct CommandAgent {
     spec: Arc<program::CommandAgent>,

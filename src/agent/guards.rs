@@ -15,6 +15,15 @@ use crate::store_url::StoreUrl;
 ///
 /// A lock file must not be deleted while a command may hold it, so the files stay; they are empty between runs. Only the folder of a store in memory,
 /// which no other process can share, goes when this is dropped.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::{SessionId, agent::Guards};
+/// let guards = Guards::of(&"sqlite:/srv/desk.db".parse()?);
+/// assert_eq!(guards.folder(), Path::new("/srv/desk.db-guards"));
+/// assert_eq!(guards.lock_of(&SessionId::new("A/b")?), Path::new("/srv/desk.db-guards/%41%2fb.lock"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Guards {
     folder: PathBuf,

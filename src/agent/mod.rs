@@ -28,6 +28,21 @@ use std::path::PathBuf;
 use crate::program::Bindings;
 
 /// What the agents of one program share while it runs.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::{agent::{Guards, Stage}, program::Program};
+/// let text = r#"
+/// run = { root = "editor" }
+/// vars = { who = "Ann" }
+/// agents.editor = { behavior = "script", turns = [[{ say = "hello {who}" }]] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let bindings = program.bind(&[("who".into(), "Ben".into())], Path::new("/"))?;
+/// let stage = Stage { bindings, base_dir: program.base_dir.clone(), guards: Guards::temporary() };
+/// assert_eq!(stage.bindings.get("who"), Some("Ben"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Stage {
     /// The program's variables.

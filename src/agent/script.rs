@@ -26,6 +26,21 @@ use crate::program::{self, Delegate, Provider, Step, Template, ValueTemplate, li
 /// Every step is a step boundary, at which notes join; so is every step inside of a `repeat`. A `for_each` is one step with all that is in it. The files or
 /// children that it goes through are recorded before its first round, and a later attempt reads them from the log. Within a `for_each` a delegate or a
 /// message that is refused costs its round and not the turn: it is noted in the log and in the rows of `{reports}` of the same turn.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::{program::Program, run::{News, Prompt, RunOptions, run}};
+/// # tokio_test::block_on(async {
+/// let text = r#"
+/// run = { root = "clerk", prompt = "Begin." }
+/// agents.clerk = { behavior = "script", turns = [[{ say = "one" }, { repeat = { times = 2, steps = [{ say = "and again" }] } }]] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/"))?;
+/// let report = run(&program, &RunOptions::new("memory:".parse()?, "/"), &|_: News<'_>| {}).await?;
+/// assert_eq!((report.turns, report.answer.as_deref()), (1, Some("and again")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone)]
 pub struct ScriptAgent {
     spec: Arc<program::ScriptAgent>,

@@ -149,6 +149,43 @@ mod tests {
         assert!(CODES.iter().all(|code| !code.help.is_empty()));
     }
 
+    fn document() -> String {
+        use std::fmt::Write;
+
+        let mut text = String::from(
+            "# Errors and exit codes\n\nEvery error of `greenroom` is `error[CODE]: what happened` on stderr and `help: what to do`; with `--json` also\n`{\"error\": {\"code\", \"message\", \"help\"}}` on stdout. The code is what a script may rely on. A behaviour may fail a turn with a code of its own.\n\n",
+        );
+        text.push_str("| exit | means |\n|---|---|\n| 0 | done |\n");
+        for (exit, means) in [
+            (Exit::Failed, "failed"),
+            (Exit::Usage, "asked in a way that makes no sense, or the program file has mistakes"),
+            (Exit::TimedOut, "a wait timed out; what was accepted stays accepted"),
+            (Exit::NotFound, "no such session, message or store"),
+            (Exit::NotAllowed, "not allowed"),
+            (Exit::Held, "another process holds what the command needs"),
+            (Exit::Damaged, "damaged data was found"),
+            (Exit::Interrupted, "ended by SIGINT"),
+            (Exit::Terminated, "ended by SIGTERM"),
+        ] {
+            writeln!(text, "| {} | {means} |", exit as u8).unwrap();
+        }
+        text.push_str("\n| code | exit | what to do |\n|---|---|---|\n");
+        for code in CODES {
+            writeln!(text, "| `{}` | {} | {} |", code.name, code.exit as u8, code.help.replace('|', "\\|")).unwrap();
+        }
+        text
+    }
+
+    /// Set `GREENROOM_WRITE_DOCS` to write the page.
+    #[test]
+    fn the_page_of_the_documentation_is_this_table() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors.md");
+        if std::env::var_os("GREENROOM_WRITE_DOCS").is_some() {
+            fs::write(&path, document()).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap_or_default(), document(), "run with GREENROOM_WRITE_DOCS=1 to write it");
+    }
+
     /// Reads the sources, so that a code that is added to an error enum cannot be forgotten here.
     #[test]
     fn every_code_of_the_error_enums_is_in_the_table() {
@@ -164,7 +201,9 @@ mod tests {
     fn read(folder: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() {
+            if path.file_stem().is_some_and(|name| name == "tests") {
+                // Behaviours of tests fail with codes of their own.
+            } else if path.is_dir() {
                 read(&path, found);
             } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("cli/codes.rs") {
                 let text = fs::read_to_string(&path).unwrap();

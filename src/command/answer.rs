@@ -10,6 +10,14 @@ use super::CommandError;
 use super::tail::escape;
 
 /// How the standard output of a command is read.
+///
+/// ```
+/// use greenroom::command::{Answer, AnswerMode};
+/// let said = |mode| Answer::parse(br#"{"say": "hello"}"#, mode).map(|answer| answer.say);
+/// assert_eq!(said(AnswerMode::Json)?.as_deref(), Some("hello"));
+/// assert_eq!(said(AnswerMode::Text)?.as_deref(), Some(r#"{"say": "hello"}"#));
+/// # Ok::<(), greenroom::command::CommandError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AnswerMode {
     /// All of it is what the agent says and reports.
@@ -20,6 +28,15 @@ pub enum AnswerMode {
 }
 
 /// What a command wants done with its turn.
+///
+/// ```
+/// use greenroom::command::{Answer, AnswerMode};
+/// let answer = Answer::parse(br#"{"memo": "3 files read", "report": "all is well"}"#, AnswerMode::Json)?;
+/// assert_eq!(answer.memo.as_deref(), Some("3 files read"));
+/// assert_eq!(answer.report.as_deref(), Some("all is well"));
+/// assert!(answer.say.is_none() && answer.delegate.is_empty());
+/// # Ok::<(), greenroom::command::CommandError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -41,6 +58,14 @@ pub struct Answer {
 }
 
 /// A child to start.
+///
+/// ```
+/// use greenroom::command::{Answer, AnswerMode, Delegate};
+/// let text = br#"{"delegate": [{"agent": "reporter", "as": "r1", "description": "collect facts", "prompt": "Where are we?"}]}"#;
+/// let delegates: Vec<Delegate> = Answer::parse(text, AnswerMode::Json)?.delegate;
+/// assert_eq!((delegates[0].agent.as_str(), delegates[0].alias.as_deref()), ("reporter", Some("r1")));
+/// # Ok::<(), greenroom::command::CommandError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -62,6 +87,13 @@ pub struct Delegate {
 }
 
 /// A message to send.
+///
+/// ```
+/// use greenroom::command::{Answer, AnswerMode, Outgoing};
+/// let sent: Vec<Outgoing> = Answer::parse(br#"{"send": [{"to": "r1", "message": "And then?"}]}"#, AnswerMode::Json)?.send;
+/// assert_eq!((sent[0].to.as_str(), sent[0].message.as_str()), ("r1", "And then?"));
+/// # Ok::<(), greenroom::command::CommandError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -73,6 +105,13 @@ pub struct Outgoing {
 }
 
 /// How a command says its turn ended.
+///
+/// ```
+/// use greenroom::command::{Answer, AnswerMode, End};
+/// let answer = Answer::parse(br#"{"say": "no paper", "end": "failed"}"#, AnswerMode::Json)?;
+/// assert_eq!(answer.end, Some(End::Failed));
+/// # Ok::<(), greenroom::command::CommandError>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {

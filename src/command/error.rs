@@ -11,6 +11,13 @@ use thiserror::Error;
 ///
 /// Text that came from the command is escaped by the time it stands here, so that printing an
 /// error cannot drive a terminal.
+///
+/// ```
+/// use greenroom::command::{Answer, AnswerMode, CommandError};
+/// let error = Answer::parse(br#"{"sya": "hello"}"#, AnswerMode::Json).unwrap_err();
+/// assert!(matches!(error, CommandError::BadAnswer { .. }));
+/// assert_eq!(error.code(), "COMMAND_OUTPUT");
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CommandError {

@@ -29,6 +29,21 @@ const PIECE_BYTES: usize = 16 * 1024;
 const PIPE_BYTES: usize = 1024 * 1024;
 
 /// What a command that ended with status 0 left behind.
+///
+/// ```
+/// use std::time::Duration;
+/// use greenroom::command::{CommandOutput, CommandSpec, run};
+/// use tokio_util::sync::CancellationToken;
+/// # tokio_test::block_on(async {
+/// # let folder = tempfile::tempdir()?;
+/// # let lock = folder.path().join("lock");
+/// let spec = CommandSpec::new(["sh", "-c", "cat; echo done >&2"], "/", Duration::from_secs(30));
+/// let CommandOutput { stdout, stderr } = run(&spec, b"hello", &lock, CancellationToken::new()).await?;
+/// assert_eq!(stdout, b"hello");
+/// assert_eq!(stderr.trim_end(), "done");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandOutput {
     /// All of its standard output.

@@ -17,6 +17,15 @@ pub const DEFAULT_MAX_STDOUT_BYTES: usize = 4 * 1024 * 1024;
 const INHERITED: [&str; 3] = ["PATH", "HOME", "LANG"];
 
 /// One command: a program with its arguments, its surroundings and its bounds.
+///
+/// ```
+/// use std::time::Duration;
+/// use greenroom::command::CommandSpec;
+/// let mut spec = CommandSpec::new(["sh", "report.sh"], "/srv/reports", Duration::from_secs(30));
+/// spec.env_pass.push("LC_ALL".into()); // besides PATH, HOME and LANG
+/// spec.max_stdout_bytes = 64 * 1024;
+/// assert_eq!(spec.argv, ["sh", "report.sh"]);
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandSpec {
     /// The program and its arguments. A program with a slash is relative to `dir`; any other is

@@ -7,6 +7,20 @@ use super::step::Step;
 use super::template::Template;
 
 /// One `[agents.NAME]` table, by its `behavior`.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{AgentSpec, Program};
+/// let text = r#"
+/// run = { root = "editor" }
+/// agents.editor = { behavior = "script", turns = [] }
+/// agents.clerk = { behavior = "command", command = ["sh", "clerk.sh"] }
+/// "#;
+/// let agents = Program::parse(text, "story.toml", Path::new("/stories"))?.agents;
+/// assert!(matches!(agents["editor"], AgentSpec::Script(_)));
+/// assert!(matches!(agents["clerk"], AgentSpec::Command(_)));
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentSpec {
     /// Plays lists of steps.
@@ -18,6 +32,19 @@ pub enum AgentSpec {
 }
 
 /// A scripted agent.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{AgentSpec, Program};
+/// let text = r#"
+/// run = { root = "editor" }
+/// agents.editor = { behavior = "script", turns = [[{ say = "hello" }], [{ list = true }, { say = "again" }]] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let AgentSpec::Script(editor) = &program.agents["editor"] else { panic!("a script") };
+/// assert_eq!(editor.turns.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2]); // steps for the first and the second message
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptAgent {
     /// One list of steps per message, chosen by the message's rank; may be empty.
@@ -25,6 +52,19 @@ pub struct ScriptAgent {
 }
 
 /// An agent that is any program in any language.
+///
+/// ```
+/// use std::{path::Path, time::Duration};
+/// use greenroom::program::{AgentSpec, AnswerFormat, Program};
+/// let text = r#"
+/// run = { root = "clerk" }
+/// agents.clerk = { behavior = "command", command = ["sh", "clerk.sh"], timeout = "30s", env_pass = ["LC_ALL"] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let AgentSpec::Command(clerk) = &program.agents["clerk"] else { panic!("a command") };
+/// assert_eq!((clerk.timeout, clerk.answer), (Duration::from_secs(30), AnswerFormat::Json));
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandAgent {
     /// The program and its arguments; at least one, and the first is not empty.
@@ -40,6 +80,19 @@ pub struct CommandAgent {
 }
 
 /// How a command's stdout is read.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{AgentSpec, AnswerFormat, Program};
+/// let text = r#"
+/// run = { root = "clerk" }
+/// agents.clerk = { behavior = "command", command = ["date"], answer = "text" }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// assert!(matches!(&program.agents["clerk"], AgentSpec::Command(clerk) if clerk.answer == AnswerFormat::Text));
+/// assert_eq!(AnswerFormat::default(), AnswerFormat::Json);
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerFormat {
     /// One JSON object.
@@ -50,6 +103,19 @@ pub enum AnswerFormat {
 }
 
 /// An agent that is a language model with tools.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{AgentSpec, Program, Tool};
+/// let text = r#"
+/// run = { root = "editor" }
+/// agents.editor = { behavior = "model", model = "small", tools = ["report"] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let AgentSpec::Model(editor) = &program.agents["editor"] else { panic!("a model") };
+/// assert_eq!((editor.model.as_str(), editor.tools.as_slice()), ("small", &[Tool::Report][..]));
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelAgent {
     /// The model's name at its provider.
@@ -68,6 +134,11 @@ pub struct ModelAgent {
 }
 
 /// A tool of a model agent.
+///
+/// ```
+/// use greenroom::program::Tool;
+/// assert_eq!(Tool::ALL.map(Tool::name), ["subagent", "send_message", "list_agents", "report"]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
     /// Starts a child.

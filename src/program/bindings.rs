@@ -10,6 +10,22 @@ use super::file::{Program, Var};
 use super::files::escape_glob;
 
 /// Every variable of a program with its value.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{Bindings, Program};
+/// let text = r#"
+/// run = { root = "editor" }
+/// vars = { who = "Ann", inbox = { path = "in" } }
+/// agents.editor = { behavior = "script", turns = [] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let bindings: Bindings = program.bind(&[("inbox".into(), "new[1]".into())], Path::new("/home/ann"))?;
+/// assert_eq!(bindings.get("who"), Some("Ann"));
+/// assert_eq!(bindings.get("inbox"), Some("/home/ann/new[1]"));
+/// assert_ne!(bindings.glob_value("inbox").as_deref(), bindings.get("inbox")); // its brackets are escaped
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bindings {
     /// The values by name.
@@ -19,6 +35,20 @@ pub struct Bindings {
 }
 
 /// Why a `--set` is refused.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{BindError, Program};
+/// let text = r#"
+/// run = { root = "editor" }
+/// agents.editor = { behavior = "script", turns = [] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let error = program.bind(&[("who".into(), "Ben".into())], Path::new("/")).unwrap_err();
+/// assert!(matches!(&error, BindError::UnknownName { name, .. } if name == "who"));
+/// assert_eq!(error.code(), "PROGRAM_INVALID");
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BindError {
@@ -56,6 +86,10 @@ impl BindError {
 impl Program {
     /// Gives every variable its value: the last `--set` of its name, else the program's. A path
     /// that is set is relative to `cwd`, which must be absolute.
+    ///
+    /// # Errors
+    /// [`BindError::UnknownName`] or [`BindError::EmptyPath`] for a value that is set wrongly, [`BindError::NotUtf8`] for a path that no template
+    /// could hold.
     pub fn bind(&self, sets: &[(String, String)], cwd: &Path) -> Result<Bindings, BindError> {
         let mut vars: BTreeMap<&str, Cow<'_, Var>> = self.vars.iter().map(|(name, var)| (name.as_str(), Cow::Borrowed(var))).collect();
         for (name, value) in sets {

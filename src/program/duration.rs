@@ -9,6 +9,13 @@ use thiserror::Error;
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// Why a text is no duration.
+///
+/// ```
+/// use greenroom::program::{DurationError, parse_duration};
+/// assert_eq!(parse_duration("soon"), Err(DurationError::Number));
+/// assert_eq!(parse_duration("3 weeks"), Err(DurationError::Unit));
+/// assert_eq!(parse_duration("9000h"), Err(DurationError::TooLong));
+/// ```
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DurationError {
@@ -25,6 +32,9 @@ pub enum DurationError {
 
 /// Reads a whole or decimal number followed by its unit: `ms`, `s`, `m` (minutes) or `h`.
 /// What is finer than a nanosecond is cut off.
+///
+/// # Errors
+/// [`DurationError`] if the number or the unit is none, or the duration is longer than 366 days.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);

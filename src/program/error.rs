@@ -8,6 +8,12 @@ use thiserror::Error;
 
 /// A place in a text. Both numbers count from 1; columns count Unicode scalars, and a byte order
 /// mark is not one.
+///
+/// ```
+/// use greenroom::program::Position;
+/// let (early, late) = (Position { line: 2, column: 9 }, Position { line: 3, column: 1 });
+/// assert!(early < late);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// The line.
@@ -17,6 +23,18 @@ pub struct Position {
 }
 
 /// One mistake in a program file. It displays as `file:line:column: message`.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{Mistake, Position, Program};
+/// let text = r#"run = { root = "editr" }
+/// agents.editor = { behavior = "script", turns = [] }
+/// "#;
+/// let error = Program::parse(text, "story.toml", Path::new("/stories")).unwrap_err();
+/// let mistake: &Mistake = &error.mistakes()[0];
+/// assert_eq!(mistake.position, Position { line: 1, column: 16 });
+/// assert!(mistake.to_string().starts_with("story.toml:1:16: expected "));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// The file as the user named it.
@@ -35,6 +53,17 @@ impl fmt::Display for Mistake {
 }
 
 /// Why a program file cannot be run.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::Program;
+/// let error = Program::load(Path::new("/nowhere/story.toml")).unwrap_err();
+/// assert_eq!(error.code(), "PROGRAM_INVALID");
+/// assert!(error.mistakes().is_empty()); // the file cannot be read at all
+///
+/// let error = Program::parse("run = 1\nagents = 2", "story.toml", Path::new("/stories")).unwrap_err();
+/// assert_eq!(error.mistakes().len(), 2); // all of them, in order
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ProgramErrors {

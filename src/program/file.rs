@@ -10,6 +10,19 @@ use super::parse;
 use super::template::Template;
 
 /// A program without mistakes.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::Program;
+/// let text = r#"
+/// run = { root = "editor" }
+/// agents.editor = { behavior = "script", turns = [[{ say = "hello" }]] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// assert_eq!(program.base_dir, Path::new("/stories"));
+/// assert!(program.agents.contains_key(&program.run.root));
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
     /// The file as the user named it, for messages.
@@ -27,6 +40,19 @@ pub struct Program {
 }
 
 /// The `[run]` table.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{Program, Run};
+/// let text = r#"
+/// run = { root = "editor", prompt = "Begin.", max_live = 4 }
+/// agents.editor = { behavior = "script", turns = [] }
+/// "#;
+/// let run: Run = Program::parse(text, "story.toml", Path::new("/stories"))?.run;
+/// assert_eq!((run.root.as_str(), run.max_live, run.max_depth), ("editor", 4, 3));
+/// assert_eq!(run.prompt.expect("there is one").source(), "Begin.");
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// Which agent plays the root.
@@ -44,6 +70,20 @@ pub struct Run {
 }
 
 /// One entry of `[vars]`.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{Program, Var};
+/// let text = r#"
+/// run = { root = "editor" }
+/// vars = { copies = 3, inbox = { path = "in" } }
+/// agents.editor = { behavior = "script", turns = [] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// assert_eq!(program.vars["copies"], Var::Text("3".into()));
+/// assert_eq!(program.vars["inbox"], Var::Path("/stories/in".into()));
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Var {
     /// A text; integers and booleans become their text.
@@ -55,6 +95,9 @@ pub enum Var {
 impl Program {
     /// Reads and checks a program file. It blocks on the file system, and asks for the current
     /// folder only to make a relative path absolute.
+    ///
+    /// # Errors
+    /// [`ProgramErrors::Unreadable`] if the file cannot be read, else [`ProgramErrors::Invalid`] with every mistake in it.
     pub fn load(path: &Path) -> Result<Self, ProgramErrors> {
         let unreadable = |source| ProgramErrors::Unreadable { path: path.to_owned(), source };
         let bytes = fs::read(path).map_err(unreadable)?;
@@ -65,6 +108,9 @@ impl Program {
 
     /// Checks the text of a program. `file_name` only stands in messages; `base_dir` is the
     /// absolute folder that the program's paths are relative to.
+    ///
+    /// # Errors
+    /// [`ProgramErrors::Invalid`] with every mistake in the text.
     pub fn parse(text: &str, file_name: &str, base_dir: &Path) -> Result<Self, ProgramErrors> {
         parse::program(text.as_bytes(), file_name, base_dir)
     }

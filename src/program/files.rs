@@ -25,6 +25,17 @@ use ignore::WalkBuilder;
 use thiserror::Error;
 
 /// What a list of globs matches.
+///
+/// ```
+/// use greenroom::program::{Listing, list_files};
+/// # let folder = tempfile::tempdir()?;
+/// # let base = folder.path();
+/// std::fs::write(base.join("b.txt"), "two")?;
+/// std::fs::write(base.join("a.txt"), "one")?;
+/// let Listing { files, not_utf8 } = list_files(base, &["*.txt".to_owned()])?;
+/// assert_eq!((files, not_utf8), (vec!["a.txt".to_owned(), "b.txt".to_owned()], 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The files, with forward slashes, in byte order, each once.
@@ -34,6 +45,16 @@ pub struct Listing {
 }
 
 /// Why files cannot be listed.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{FileSet, FilesError, list_files};
+/// let error = FileSet::new(Path::new("/stories"), "../*.txt").unwrap_err();
+/// assert!(matches!(error, FilesError::ParentFolder { .. }));
+/// assert_eq!(error.code(), "PROGRAM_INVALID");
+/// let error = list_files(Path::new("/nowhere"), &["in/*.txt".to_owned()]).unwrap_err();
+/// assert_eq!(error.code(), "FILES_UNREADABLE");
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FilesError {
@@ -100,6 +121,14 @@ impl FilesError {
 }
 
 /// A folder and the pattern that files below it must match: one glob, taken apart.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::FileSet;
+/// let set = FileSet::new(Path::new("/stories"), "in/**/*.txt")?;
+/// assert_eq!(set.root, Path::new("/stories/in")); // the folder that the glob names literally
+/// # Ok::<(), greenroom::program::FilesError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct FileSet {
     /// The folder that is walked.
@@ -116,6 +145,9 @@ pub struct FileSet {
 impl FileSet {
     /// Takes a glob apart without looking at the file system. `*` and `?` never match a slash,
     /// `**` matches any number of folders, `\` takes away a special meaning.
+    ///
+    /// # Errors
+    /// [`FilesError::ParentFolder`] for a part `..`, [`FilesError::NoPattern`] if no file is named, [`FilesError::BadGlob`] for what is no glob.
     pub fn new(base: &Path, glob: &str) -> Result<Self, FilesError> {
         let parts: Vec<&str> = glob.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
         if parts.contains(&"..") {
@@ -215,6 +247,9 @@ impl FileSet {
 /// Lists the files that match any of the globs, which are relative to `base` unless absolute.
 /// `base` is an absolute folder; it may be reached through a symbolic link.
 /// Blocks, and reads every folder below the globs' own that is not hidden or ignored.
+///
+/// # Errors
+/// [`FilesError`] of the first glob that cannot be used or whose folder cannot be read. A glob that matches nothing is no error.
 pub fn list_files(base: &Path, globs: &[String]) -> Result<Listing, FilesError> {
     let mut found = BTreeSet::new();
     let mut not_utf8 = BTreeSet::new();

@@ -8,6 +8,19 @@ use super::template::Template;
 use super::value::ValueTemplate;
 
 /// One step of a script.
+///
+/// ```
+/// use std::{path::Path, time::Duration};
+/// use greenroom::program::{AgentSpec, Program, Step};
+/// let text = r#"
+/// run = { root = "clerk" }
+/// agents.clerk = { behavior = "script", turns = [[{ sleep = "1.5s" }, { await = "children" }]] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let AgentSpec::Script(clerk) = &program.agents["clerk"] else { panic!("a script") };
+/// assert_eq!(clerk.turns[0], [Step::Sleep(Duration::from_millis(1_500)), Step::AwaitChildren]);
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Says something as the agent's own answer; `{reports}` is known only here.
@@ -73,6 +86,21 @@ pub enum Step {
 }
 
 /// What a `delegate` step starts.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{AgentSpec, Program, Provider, Step};
+/// let text = r#"
+/// run = { root = "editor" }
+/// agents.editor = { behavior = "script", turns = [[{ delegate = { agent = "reporter", description = "collect facts", prompt = "Where are we?" } }]] }
+/// agents.reporter = { behavior = "script", turns = [[{ report = "in Ghent" }]] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let AgentSpec::Script(editor) = &program.agents["editor"] else { panic!("a script") };
+/// let Step::Delegate(delegate) = &editor.turns[0][0] else { panic!("a delegation") };
+/// assert_eq!((delegate.agent.as_str(), delegate.provider, delegate.background), ("reporter", Provider::Spawn, true));
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Delegate {
     /// An agent of this program.
@@ -92,6 +120,19 @@ pub struct Delegate {
 }
 
 /// How a child's log begins.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::program::{AgentSpec, Program, Provider, Step};
+/// let text = r#"
+/// run = { root = "editor" }
+/// agents.editor = { behavior = "script", turns = [[{ delegate = { agent = "editor", description = "a draft", prompt = "Go on.", provider = "fork" } }]] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let AgentSpec::Script(editor) = &program.agents["editor"] else { panic!("a script") };
+/// assert!(matches!(&editor.turns[0][0], Step::Delegate(delegate) if delegate.provider == Provider::Fork));
+/// # Ok::<(), greenroom::program::ProgramErrors>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Provider {
     /// Empty.

@@ -16,6 +16,15 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 /// A text whose `{name}` parts are filled in later.
+///
+/// ```
+/// use std::borrow::Cow;
+/// use greenroom::program::Template;
+/// let template = Template::parse("awk '{print $1}' {file}");
+/// assert_eq!(template.names().map(|(name, _)| name).collect::<Vec<_>>(), ["file"]);
+/// let filled = template.render(&|name| (name == "file").then_some(Cow::Borrowed("facts.txt")));
+/// assert_eq!(filled, "awk '{print $1}' facts.txt");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     source: String,
@@ -23,6 +32,13 @@ pub struct Template {
 }
 
 /// One part of a [`Template`].
+///
+/// ```
+/// use greenroom::program::{Segment, Template};
+/// let template = Template::parse("a {name}");
+/// assert_eq!(template.segments()[0], Segment::Text("a ".into()));
+/// assert_eq!(template.segments()[1], Segment::Name { name: "name".into(), span: 2..8 });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
     /// Text that stands for itself, with escaped braces already made single.

@@ -8,6 +8,15 @@ use serde_json::Value;
 use super::template::Template;
 
 /// A JSON value with names in its strings. Keys are never templates.
+///
+/// ```
+/// use std::borrow::Cow;
+/// use greenroom::program::{Template, ValueTemplate};
+/// use serde_json::json;
+/// let params = ValueTemplate::List(vec![ValueTemplate::Text(Template::parse("for {who}")), ValueTemplate::Fixed(json!(3))]);
+/// let filled = params.render(&|name| (name == "who").then_some(Cow::Borrowed("Ann")));
+/// assert_eq!(filled, json!(["for Ann", 3]));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueTemplate {
     /// A number or a boolean.

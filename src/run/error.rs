@@ -15,6 +15,22 @@ use thiserror::Error;
 use crate::{agent::CastError, program::BindError, runtime::OpenError};
 
 /// Why a run came to no report.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::{program::Program, run::{News, RunError, RunOptions, run}};
+/// # tokio_test::block_on(async {
+/// let text = r#"
+/// run = { root = "editor" }
+/// agents.editor = { behavior = "script", turns = [] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let error = run(&program, &RunOptions::new("memory:".parse()?, "/"), &|_: News<'_>| {}).await.unwrap_err();
+/// assert!(matches!(error, RunError::NoPrompt));
+/// assert_eq!((error.code(), error.exit_code()), ("PROMPT_MISSING", 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RunError {

@@ -7,6 +7,15 @@ use greenroom_session::id::SessionId;
 use crate::store_url::StoreUrl;
 
 /// What a run is asked for.
+///
+/// ```
+/// use greenroom::run::{Prompt, RunOptions};
+/// let mut options = RunOptions::new("sqlite:/srv/desk.db".parse()?, "/home/ann");
+/// options.prompt = Prompt::Text("Cover the launch.".into());
+/// options.sets.push(("who".into(), "Ann".into()));
+/// assert!(options.root.is_none() && !options.heed_signals);
+/// # Ok::<(), greenroom::store_url::StoreUrlError>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct RunOptions {
     /// Where the sessions are kept.
@@ -28,6 +37,12 @@ pub struct RunOptions {
 }
 
 /// What a root is given.
+///
+/// ```
+/// use greenroom::run::Prompt;
+/// assert_eq!(Prompt::default(), Prompt::FromProgram);
+/// assert_ne!(Prompt::Text(String::new()), Prompt::Nothing); // an empty message is a message
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Prompt {
     /// The program's prompt, unless the root has had a message before.

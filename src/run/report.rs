@@ -10,6 +10,22 @@ use greenroom_session::{
 use serde::Serialize;
 
 /// How a run ended. The numbers are read from the store and count this run alone, also where it went on with an earlier one.
+///
+/// ```
+/// use std::path::Path;
+/// use greenroom::{program::Program, run::{News, RunOptions, RunReport, run}};
+/// # tokio_test::block_on(async {
+/// let text = r#"
+/// run = { root = "editor", prompt = "Begin." }
+/// agents.editor = { behavior = "script", turns = [[{ fail = { code = "NO_PAPER", message = "out of paper" } }]] }
+/// "#;
+/// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
+/// let report: RunReport = run(&program, &RunOptions::new("memory:".parse()?, "/"), &|_: News<'_>| {}).await?;
+/// assert_eq!((report.turns, report.failed, report.exit_code()), (1, 1, 1));
+/// assert_eq!(report.outcome.as_ref().and_then(|end| end.error_code()), Some("NO_PAPER"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunReport {
     /// The root.
@@ -37,6 +53,13 @@ pub struct RunReport {
 }
 
 /// A session that has work and cannot run.
+///
+/// ```
+/// use greenroom::{SessionId, run::Stuck};
+/// let stuck = Stuck { session: SessionId::new("r1")?, code: "AGENT_UNKNOWN", reason: "played by \"oracle\"".into() };
+/// assert_eq!(format!("{}: {} ({})", stuck.session, stuck.reason, stuck.code), "r1: played by \"oracle\" (AGENT_UNKNOWN)");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck {
     /// The session.

@@ -17,6 +17,7 @@ mod cli_send;
 mod cli_show;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod crash;
+mod docs;
 mod log_format;
 #[cfg(feature = "sqlite")]
 mod senders;

@@ -5,7 +5,7 @@
 //!
 //! **Messages.** `Go` and `Shutdown` from the Registry, `Wake` from whoever delivered, `Slot` and `TurnDone` from its own tasks, `Interrupt` from the parent
 //! or the host.
-//! **State.** The log's fold and the behaviour; rebuilt from the log by [`start`]. Which messages wait is known to the store alone.
+//! **State.** The log's fold and the behaviour; rebuilt from the log by `start`. Which messages wait is known to the store alone.
 //! **Order.** The next turn is the pending message of the smallest order, taken in the transaction that writes `turn/start`.
 //! **End.** Settles when the store says that nothing is pending and the Registry that no child is owned. A crash mid-turn leaves an open turn, closed by the
 //! next epoch and served again. The guard in the state reports every end, also after a panic.
@@ -47,11 +47,13 @@ use crate::{
     turn::{Turn, TurnCore},
 };
 
+#[cfg(test)]
+pub(crate) use settle::plant;
 pub(crate) use start::{StartRequest, start};
 
 /// What an Activation is told.
 #[derive(Debug)]
-pub enum ActivationMessage {
+pub(crate) enum ActivationMessage {
     /// It is published and may act.
     Go,
     /// Its inbox may have changed, or it may be free to settle.
@@ -80,7 +82,7 @@ pub enum ActivationMessage {
 }
 
 /// The end of a turn.
-pub struct TurnDone {
+pub(crate) struct TurnDone {
     turn: u64,
     behavior: Option<Box<dyn Behavior>>,
     result: TurnResult,
@@ -409,7 +411,7 @@ impl ActivationState {
     }
 
     async fn close_turn(&mut self, running: &Running, reason: TurnReason, share: bool) -> Result<Claim, WriteError> {
-        running.core.end();
+        self.slot = running.core.end().map_or(Slot::None, Slot::Held);
         let log = &self.view.log;
         if let Some(error) = log.broken() {
             return Err(error);
@@ -421,18 +423,18 @@ impl ActivationState {
         }
         bodies.push(Body::TurnEnd { turn: running.turn, reason: reason.clone() });
         race_point!("before-turn-end");
-        let claimed = if self.shutdown.is_some() {
-            log.settled(log.append(bodies, Vec::new()).done().await)?;
-            Claim::NotAsked
-        } else if share && self.services.slots.available_permits() == 0 {
-            // Somebody may wait for a slot: give this one up and queue for the next, or a long inbox would starve the others.
-            drop(running.core.take_slot());
-            log.settled(log.append(bodies, Vec::new()).done().await)?;
-            Claim::NotAsked
-        } else {
-            self.slot = running.core.take_slot().map_or(Slot::None, Slot::Held);
+        // Somebody may wait for a slot: give this one up and queue for the next, or a long inbox would starve the others.
+        if share && self.services.slots.available_permits() == 0 {
+            self.slot = Slot::None;
+        }
+        // A turn that waited when it was cut off has given its slot away: the next one has to ask for one first.
+        let may_claim = self.shutdown.is_none() && matches!(self.slot, Slot::Held(_));
+        let claimed = if may_claim {
             self.view.gate.answer();
             Claim::from(log.append_and_claim(bodies, ClaimKind::Turn).await?)
+        } else {
+            log.settled(log.append(bodies, Vec::new()).done().await)?;
+            Claim::NotAsked
         };
         race_point!("after-turn-end");
         self.services.tell(|| Occurrence::TurnEnded { session: self.view.id().clone(), turn: running.turn, reason });
@@ -483,7 +485,7 @@ impl ActivationState {
         self.drop_task();
         if let Some(running) = self.running.take() {
             running.core.cancel();
-            running.core.end();
+            drop(running.core.end());
         }
     }
 
@@ -509,6 +511,13 @@ impl ActivationState {
         self.next = Claim::NotAsked;
         self.view.log.close(bodies, false).await?;
         Ok(Next::Leave(reason))
+    }
+}
+
+impl Drop for ActivationState {
+    fn drop(&mut self) {
+        // However it ends: a turn does not outlive its Activation.
+        self.drop_turn();
     }
 }
 

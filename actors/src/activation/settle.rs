@@ -122,15 +122,6 @@ fn outcome_words(last: &head::Outcome) -> String {
     }
 }
 
-/// Lets a test take the guard out of settling, to show that the sweep finds it.
-#[cfg(test)]
-pub(crate) mod plant {
-    use std::cell::Cell;
-    thread_local! {
-        pub(crate) static UNGUARDED: Cell<bool> = const { Cell::new(false) };
-    }
-}
-
 #[cfg(test)]
 fn planted_bug() -> bool {
     plant::UNGUARDED.get()
@@ -139,4 +130,13 @@ fn planted_bug() -> bool {
 #[cfg(not(test))]
 const fn planted_bug() -> bool {
     false
+}
+
+/// Lets a test take the guard out of settling, to show that the sweep finds it.
+#[cfg(test)]
+pub(crate) mod plant {
+    use std::cell::Cell;
+    thread_local! {
+        pub(crate) static UNGUARDED: Cell<bool> = const { Cell::new(false) };
+    }
 }

@@ -89,7 +89,11 @@ async fn bring_up(
         if !fold.head().wants_holder() && !keep {
             return Ok(None);
         }
-        let factory = agent_of(services, &session, &fold)?;
+        // Made before anything is written, so that a behaviour that cannot be made uses no attempt.
+        let behavior = agent_of(services, &session, &fold)?();
+        if services.is_draining() {
+            return Err(ActivateError::Draining);
+        }
         let (epoch, begin) = begin_epoch(&fold, services.now(), services.config.max_attempts);
         // Without a slot no turn may run; a kept session opens without one and asks for it as any other.
         let claim = slot.is_some().then(|| services.now());
@@ -108,7 +112,7 @@ async fn bring_up(
         }
         // What waits is the store's affair from here on.
         fold.forget_inbox();
-        return publish(services, registry, fold, epoch, claimed, slot, factory(), incarnation).await.map(Some);
+        return publish(services, registry, fold, epoch, claimed, slot, behavior, incarnation).await.map(Some);
     }
     Err(ActivateError::NotResumable { session, reason: "its log kept moving".into(), code: "SEQ_CONFLICT" })
 }

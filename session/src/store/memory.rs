@@ -27,6 +27,16 @@ use crate::{
 };
 
 /// A store in memory. Clones share one store.
+///
+/// ```
+/// use greenroom_session::{header::NewSession, id::SessionId, store::{Create, Op, Store, memory::MemoryStore}};
+/// let store = MemoryStore::new();
+/// let root = SessionId::new("root")?;
+/// let create = Create::root(NewSession::root(root.clone()), "editor", "launch story");
+/// store.clone().commit(&[Op::Create(create)])?.remove(0)?;
+/// assert!(store.reader()?.header(&root)?.is_some());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -37,6 +47,7 @@ pub struct MemoryStore {
 struct Shared {
     sessions: RwLock<BTreeMap<SessionId, Arc<Mutex<Entry>>>>,
     families: Mutex<HashMap<Option<SessionId>, Family>>,
+    dead: RwLock<HashSet<OwnerId>>,
 }
 
 /// The children of one parent, known or not; `None` is the parent of roots.
@@ -79,11 +90,26 @@ impl MemoryStore {
         Self { shared: Arc::default(), owner: OwnerId::from_uuid(uuid::Uuid::new_v4()) }
     }
 
+    /// Opens the same store as another owner, as another process would; neither may take the other's leases.
+    #[must_use]
+    pub fn peer(&self) -> Self {
+        Self { shared: self.shared.clone(), owner: OwnerId::from_uuid(uuid::Uuid::new_v4()) }
+    }
+
+    /// Opens the same store as another owner and declares this one dead, as if its process had been killed: its leases may be taken.
+    ///
+    /// What still runs under the dead owner is fenced by the first epoch that somebody else begins.
+    #[must_use]
+    pub fn reopen(&self) -> Self {
+        self.shared.dead.write().unwrap_or_else(PoisonError::into_inner).insert(self.owner.clone());
+        self.peer()
+    }
+
     fn apply(&self, op: &Op) -> Result<Done, Refused> {
         match op {
             Op::Create(op) => self.create(op),
             Op::Accept(op) => lock(&*self.entry(&op.session)?).accept(op),
-            Op::Open(op) => lock(&*self.entry(&op.session)?).open(op, &self.owner),
+            Op::Open(op) => lock(&*self.entry(&op.session)?).open(op, &self.owner, |holder| self.shared.is_alive(holder)),
             Op::Append(op) => lock(&*self.fenced(&op.fence)?).append(op),
             Op::Claim(op) => lock(&*self.fenced(&op.fence)?).claim(op),
             Op::Close(op) => lock(&*self.fenced(&op.fence)?).close(op),
@@ -255,9 +281,10 @@ impl Entry {
         }
     }
 
-    fn open(&mut self, op: &Open, owner: &OwnerId) -> Result<Done, Refused> {
+    fn open(&mut self, op: &Open, owner: &OwnerId, is_alive: impl Fn(&OwnerId) -> bool) -> Result<Done, Refused> {
         if let Some(holder) = &self.owner
             && holder != owner
+            && is_alive(holder)
         {
             return Err(Refused::Held(holder.clone()));
         }
@@ -329,6 +356,14 @@ impl Entry {
 impl Shared {
     fn entry(&self, id: &SessionId) -> Option<Arc<Mutex<Entry>>> {
         self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
+    fn is_alive(&self, owner: &OwnerId) -> bool {
+        !self.dead.read().unwrap_or_else(PoisonError::into_inner).contains(owner)
+    }
+
+    fn holder(&self, entry: &Entry) -> Option<OwnerId> {
+        entry.owner.clone().filter(|owner| self.is_alive(owner))
     }
 
     fn in_tree(&self, id: &SessionId, root: Option<&SessionId>) -> bool {
@@ -430,11 +465,11 @@ impl Reader for MemoryReader {
             .map(|child| {
                 let (verdict, head, holder) = if verify {
                     let log = self.load(&child.id)?;
-                    (verdict(&log.fold), log.fold.head().clone(), lock(&*self.entry(&child.id)?).owner.clone())
+                    (verdict(&log.fold), log.fold.head().clone(), self.shared.holder(&lock(&*self.entry(&child.id)?)))
                 } else {
                     let entry = self.entry(&child.id)?;
                     let entry = lock(&entry);
-                    (entry.verdict.clone(), entry.head.clone(), entry.owner.clone())
+                    (entry.verdict.clone(), entry.head.clone(), self.shared.holder(&entry))
                 };
                 let has_children = lock(&self.shared.families).get(&Some(child.id.clone())).is_some_and(|family| family.subagents > 0);
                 Ok(Description { verdict, head, has_children, holder })
@@ -462,7 +497,7 @@ impl Reader for MemoryReader {
         for (id, entry) in self.shared.all() {
             let wanted = {
                 let entry = lock(&entry);
-                entry.owner.is_none() && entry.head.wants_holder()
+                entry.head.wants_holder() && self.shared.holder(&entry).is_none()
             };
             if wanted && self.shared.in_tree(&id, root) {
                 found.push(id);
@@ -478,7 +513,7 @@ impl Reader for MemoryReader {
         let all = self.shared.all();
         Ok(all
             .into_iter()
-            .filter_map(|(id, entry)| lock(&entry).owner.clone().map(|owner| Lease { session: id, owner, alive: true }))
+            .filter_map(|(id, entry)| lock(&entry).owner.clone().map(|owner| Lease { session: id, alive: self.shared.is_alive(&owner), owner }))
             .filter(|lease| self.shared.in_tree(&lease.session, root))
             .collect())
     }

@@ -29,6 +29,16 @@ pub mod memory;
 pub mod sqlite;
 
 /// Keeps sessions. Shared by every thread of a process.
+///
+/// ```
+/// use greenroom_session::{header::NewSession, id::SessionId, store::{Create, Op, Store, memory::MemoryStore}};
+/// let store: Box<dyn Store> = Box::new(MemoryStore::new());
+/// let create = Create::root(NewSession::root(SessionId::new("root")?), "editor", "launch story");
+/// let results = store.commit(&[Op::Create(create)])?;
+/// assert!(results[0].is_ok());
+/// assert_eq!(store.reader()?.find("ro", 10)?, [SessionId::new("root")?]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// Commits a batch in one transaction and returns one result per operation, in order.
     ///
@@ -79,6 +89,22 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 pub const HEARTBEAT_MS: u64 = 3_000;
 
 /// One operation on one session.
+///
+/// ```
+/// use greenroom_session::{id::SessionId, message::{Message, Source}, store::{Accept, Op, Store}};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let message = Message::turn("m0", "Begin.", Source::User, 1_000)?;
+/// let accept = |to: &SessionId| Op::Accept(Accept::new(to.clone(), message.clone()));
+/// // Within a batch every operation stands or falls alone.
+/// let results = store.commit(&[accept(&root), accept(&SessionId::new("nobody")?)])?;
+/// assert!(results[0].is_ok());
+/// assert_eq!(results[1].as_ref().unwrap_err().code(), "SESSION_NOT_FOUND");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub enum Op {
     /// Creates a session with its first events and its first message. Done as [`Done::Created`].
@@ -113,6 +139,21 @@ impl Op {
 ///
 /// The same creation again (same header but for its time, same first message) is the same acceptance, whatever the session has
 /// become since.
+///
+/// ```
+/// use greenroom_session::{descriptor::Descriptor, header::NewSession, id::SessionId, store::{Create, Op, Store}};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let child = NewSession::child(SessionId::new("child")?, root.clone(), 0);
+/// let descriptor = Descriptor::continuable("spawn", "collect facts", "reporter");
+/// let create = Create::child(child, Vec::new(), &descriptor, None, 2_000)?;
+/// store.commit(&[Op::Create(create)])?.remove(0)?;
+/// assert_eq!(store.reader()?.children(Some(&root), None, 10)?[0].id.as_str(), "child");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Create {
     /// Who it is. Its time becomes the latest of `time`, the parent's and the youngest sibling's.
@@ -160,6 +201,20 @@ impl Create {
 }
 
 /// Accepts a message.
+///
+/// ```
+/// use greenroom_session::{message::{Message, Source}, store::{Accept, Done, Op, Store}};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let accept = Op::Accept(Accept::new(root, Message::turn("m0", "Begin.", Source::User, 1_000)?));
+/// // Whoever has not heard the answer asks again, and nothing happens twice.
+/// assert_eq!(store.commit(&[accept.clone()])?[0], Ok(Done::Accepted { order: 0, duplicate: false }));
+/// assert_eq!(store.commit(&[accept])?[0], Ok(Done::Accepted { order: 0, duplicate: true }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Accept {
     /// The receiver.
@@ -180,6 +235,23 @@ impl Accept {
 }
 
 /// The right to append: whose log, and in which epoch.
+///
+/// ```
+/// use greenroom_session::store::{Append, Fence, Op, Refused, Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let log = gs::store::Store::reader(&store)?.load(&root)?;
+/// # let (epoch, events) = gs::recover::begin_epoch(&log.fold, 2_000, 3);
+/// # let open = gs::store::Open { session: root.clone(), epoch, events: events.into(), claim: None };
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Open(open)])?[0].clone()?;
+/// // Another process believes that it holds epoch 7.
+/// let append = Append { fence: Fence { session: root, epoch: 7 }, events: [].into(), take: Vec::new() };
+/// assert_eq!(store.commit(&[Op::Append(append)])?[0], Err(Refused::Fenced { stored: 1 }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
     /// The session.
@@ -189,6 +261,20 @@ pub struct Fence {
 }
 
 /// Takes a lease and begins an epoch.
+///
+/// ```
+/// use greenroom_session::{recover::begin_epoch, store::{Done, Op, Open, Store}};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let log = store.reader()?.load(&root)?;
+/// let (epoch, events) = begin_epoch(&log.fold, 2_000, 3);
+/// let open = Open { session: root, epoch, events: events.into(), claim: None };
+/// assert_eq!(store.commit(&[Op::Open(open)])?[0], Ok(Done::Opened { claimed: None }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Open {
     /// The session.
@@ -202,6 +288,26 @@ pub struct Open {
 }
 
 /// Appends events.
+///
+/// ```
+/// use greenroom_session::{event::Body, id::MessageId, store::{Append, Done, Fence, Op, Store}};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// # let log = gs::store::Store::reader(&store)?.load(&root)?;
+/// # let (epoch, events) = gs::recover::begin_epoch(&log.fold, 2_000, 3);
+/// # let open = gs::store::Open { session: root.clone(), epoch, events: events.into(), claim: None };
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Open(open)])?[0].clone()?;
+/// // A message is taken back: it leaves the inbox with the event that says so.
+/// let withdrawn = Body::MessageWithdrawn { message: MessageId::new("m0")?, by: "user".into() }.at(3, 3_000);
+/// let append = Append { fence: Fence { session: root, epoch: 1 }, events: [withdrawn].into(), take: vec![0] };
+/// assert_eq!(store.commit(&[Op::Append(append)])?[0], Ok(Done::Appended));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Append {
     /// The right to.
@@ -213,6 +319,23 @@ pub struct Append {
 }
 
 /// What a claim is for.
+///
+/// ```
+/// use greenroom_session::store::{Claim, ClaimKind, Done, Fence, Op, Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let log = gs::store::Store::reader(&store)?.load(&root)?;
+/// # let (epoch, events) = gs::recover::begin_epoch(&log.fold, 2_000, 3);
+/// # let open = gs::store::Open { session: root.clone(), epoch, events: events.into(), claim: None };
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Open(open)])?[0].clone()?;
+/// // No turn is open, so no note can join one.
+/// let claim = Claim { fence: Fence { session: root, epoch: 1 }, first_seq: 3, kind: ClaimKind::Notes, time: 3_000 };
+/// assert_eq!(store.commit(&[Op::Claim(claim)])?[0], Ok(Done::Claimed(None)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClaimKind {
     /// The next turn.
@@ -222,6 +345,26 @@ pub enum ClaimKind {
 }
 
 /// Opens the next turn or joins notes.
+///
+/// ```
+/// use greenroom_session::store::{Claim, ClaimKind, Done, Fence, Op, Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// # let log = gs::store::Store::reader(&store)?.load(&root)?;
+/// # let (epoch, events) = gs::recover::begin_epoch(&log.fold, 2_000, 3);
+/// # let open = gs::store::Open { session: root.clone(), epoch, events: events.into(), claim: None };
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Open(open)])?[0].clone()?;
+/// let claim = Claim { fence: Fence { session: root, epoch: 1 }, first_seq: 3, kind: ClaimKind::Turn, time: 3_000 };
+/// let Done::Claimed(Some(claimed)) = store.commit(&[Op::Claim(claim)])?.remove(0)? else { panic!("a message waits") };
+/// assert_eq!(claimed.taken, [0]);
+/// assert_eq!(claimed.events[0].body.type_name(), "turn/start");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// The right to.
@@ -235,6 +378,25 @@ pub struct Claim {
 }
 
 /// Ends an epoch.
+///
+/// ```
+/// use greenroom_session::{event::{Body, EpochEnd}, store::{Close, Fence, Op, Refused, Store}};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// # let log = gs::store::Store::reader(&store)?.load(&root)?;
+/// # let (epoch, events) = gs::recover::begin_epoch(&log.fold, 2_000, 3);
+/// # let open = gs::store::Open { session: root.clone(), epoch, events: events.into(), claim: None };
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Open(open)])?[0].clone()?;
+/// let settled = Body::ActivationEnd { epoch: 1, reason: EpochEnd::Settled }.at(3, 3_000);
+/// let close = Close { fence: Fence { session: root, epoch: 1 }, events: [settled].into(), unless_pending: true };
+/// assert_eq!(store.commit(&[Op::Close(close)])?[0], Err(Refused::Pending(1))); // a message came in between
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Close {
     /// The right to.
@@ -246,6 +408,19 @@ pub struct Close {
 }
 
 /// What an operation did.
+///
+/// ```
+/// use greenroom_session::{header::NewSession, store::{Create, Done, Op, Store}};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let again = Create::root(NewSession::root(root), "editor", "story");
+/// let Done::Created { header, existing } = store.commit(&[Op::Create(again)])?.remove(0)? else { panic!("a creation") };
+/// assert_eq!((header.id.as_str(), existing), ("root", true));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Done {
     /// The session exists.
@@ -276,6 +451,23 @@ pub enum Done {
 }
 
 /// Why an operation was refused. Nothing of it was done; its neighbours are unhurt.
+///
+/// ```
+/// use greenroom_session::{message::{Message, Source}, store::{Accept, Op, Refused, Store}};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// let mut accept = Accept::new(root, Message::turn("m1", "More.", Source::User, 2_000)?);
+/// accept.inbox_limit = 1; // one message waits already
+/// let refused = store.commit(&[Op::Accept(accept)])?.remove(0).unwrap_err();
+/// assert_eq!(refused, Refused::Busy { pending: 1, limit: 1 });
+/// assert_eq!(refused.code(), "BUSY");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
@@ -392,6 +584,18 @@ fn check_ended(head: &Head) -> Result<(), Refused> {
 }
 
 /// Why a whole batch failed.
+///
+/// ```
+/// use greenroom_session::store::{CommitError, StoreError};
+///
+/// /// Whether the same operations must go out under the same ids again, lest they happen twice.
+/// fn may_have_happened(error: &CommitError) -> bool {
+///     !matches!(error, CommitError::NotCommitted(_))
+/// }
+/// let error = CommitError::Indeterminate(StoreError::Io("the disk did not answer".into()));
+/// assert!(may_have_happened(&error));
+/// assert_eq!(error.code(), "INDETERMINATE");
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CommitError {
@@ -414,6 +618,17 @@ impl CommitError {
 }
 
 /// Why a store cannot be opened, read or written.
+///
+/// ```
+/// # #[cfg(feature = "sqlite")] {
+/// use greenroom_session::store::{StoreError, sqlite::SqliteStore};
+/// let folder = tempfile::tempdir()?;
+/// let error = SqliteStore::open_existing(folder.path().join("store.db")).unwrap_err();
+/// assert!(matches!(error, StoreError::Missing { .. }));
+/// assert_eq!(error.code(), "STORE_NOT_FOUND");
+/// # }
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -471,6 +686,14 @@ impl StoreError {
 }
 
 /// Why one session cannot be read.
+///
+/// ```
+/// use greenroom_session::{id::SessionId, store::{LoadError, Store, memory::MemoryStore}};
+/// let error = MemoryStore::new().reader()?.load(&SessionId::new("nobody")?).unwrap_err();
+/// assert!(matches!(error, LoadError::NotFound(_)));
+/// assert_eq!(error.code(), "SESSION_NOT_FOUND");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -513,6 +736,18 @@ impl LoadError {
 }
 
 /// A whole session as it is stored.
+///
+/// ```
+/// use greenroom_session::store::{Log, Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let Log { events, fold } = store.reader()?.load(&root)?;
+/// assert_eq!(events.len() as u64, fold.head().next_seq);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Log {
     /// Every event, from seq 0.
@@ -522,6 +757,19 @@ pub struct Log {
 }
 
 /// A child as a trace finds it: its name and its header, no log read.
+///
+/// ```
+/// use greenroom_session::store::{Store, Traced};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let roots: Vec<Traced> = store.reader()?.children(None, None, 10)?;
+/// assert_eq!(roots[0].id, root);
+/// assert_eq!(roots[0].header.as_ref().map(|header| header.depth), Ok(0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traced {
     /// Its id.
@@ -533,6 +781,21 @@ pub struct Traced {
 }
 
 /// Where a message stands.
+///
+/// ```
+/// use greenroom_session::{id::MessageId, store::{MessageState, Store}};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// let mut reader = store.reader()?;
+/// assert_eq!(reader.message(&root, &MessageId::new("m0")?)?, Some(MessageState::Pending(0)));
+/// assert_eq!(reader.message(&root, &MessageId::new("m1")?)?, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MessageState {
     /// It waits at this place.
@@ -542,6 +805,23 @@ pub enum MessageState {
 }
 
 /// A lease.
+///
+/// ```
+/// use greenroom_session::store::{Lease, Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let log = gs::store::Store::reader(&store)?.load(&root)?;
+/// # let (epoch, events) = gs::recover::begin_epoch(&log.fold, 2_000, 3);
+/// # let open = gs::store::Open { session: root.clone(), epoch, events: events.into(), claim: None };
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Open(open)])?[0].clone()?;
+/// let leases: Vec<Lease> = store.reader()?.leases(Some(&root))?;
+/// assert_eq!((&leases[0].session, &leases[0].owner), (&root, store.owner()));
+/// assert!(leases[0].alive);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// The session.
@@ -553,6 +833,22 @@ pub struct Lease {
 }
 
 /// Reads committed state. Never writes, never wakes anybody.
+///
+/// ```
+/// use greenroom_session::store::{Reader, Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// let mut reader: Box<dyn Reader> = store.reader()?;
+/// assert_eq!(reader.runnable(None, 10)?, [root.clone()]);
+/// assert_eq!(reader.inbox(&root, 10)?[0].message.text(), "Begin.");
+/// assert!(reader.leases(None)?.is_empty()); // reading has activated nobody
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Reader: Send + fmt::Debug {
     /// Reads a header; `None` if there is no such session.
     ///

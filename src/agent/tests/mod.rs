@@ -54,13 +54,12 @@ impl World {
         let id = tokio.block_on(async {
             let play = self.play(agents).await;
             let mut occurrences = play.runtime.subscribe();
-            let handle = match root {
-                Some(root) => play.runtime.resume(root).await.unwrap(),
-                None => {
-                    let handle = play.runtime.root("root", "root").await.unwrap();
-                    handle.send("go").await.unwrap();
-                    handle
-                }
+            let handle = if let Some(root) = root {
+                play.runtime.resume(root).await.unwrap()
+            } else {
+                let handle = play.runtime.root("root", "root").await.unwrap();
+                handle.send("go").await.unwrap();
+                handle
             };
             while !here(occurrences.try_recv().ok().as_ref()) {
                 tokio::task::yield_now().await;

@@ -25,6 +25,16 @@ use crate::{
 };
 
 /// Reads a SQLite store. Writes neither the file nor its WAL, whoever else has it open.
+///
+/// ```
+/// use greenroom_session::store::{Reader, Store, sqlite::{SqliteReader, SqliteStore, open_reader}};
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("store.db");
+/// SqliteStore::open(&path)?.close()?;
+/// let mut reader: SqliteReader = open_reader(&path)?;
+/// assert!(reader.children(None, None, 10)?.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct SqliteReader {
     conn: Connection,

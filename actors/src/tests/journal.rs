@@ -1,0 +1,173 @@
+//! The same promises over a store that is written by the journal's thread. Time is real here: a thread does not wait for a paused clock.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::future::join_all;
+
+use super::support::{Ledger, Witness, audit, ends, play};
+use crate::{Config, Delegate, Host, TurnEnd};
+
+/// Runs a test on two workers, and fails if it does not come to its end.
+fn on_threads<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    let done = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(50), test).await.expect("the world hangs") });
+    runtime.shutdown_background();
+    done
+}
+
+fn config() -> Config {
+    let mut config = Config { poll_interval: Duration::from_millis(5), interrupt_grace: Duration::from_millis(1), ..Config::default() };
+    play(&mut config, "worker", |turn| async move {
+        turn.step().await?;
+        if turn.parent().is_some() {
+            turn.report("half", true).await?;
+        }
+        turn.say("done")?;
+        Ok(TurnEnd::Completed)
+    });
+    config
+}
+
+async fn send_all(host: &Host, receivers: &[greenroom_session::id::SessionId], ledger: &Ledger, count: usize) {
+    join_all((0..4).map(|sender| async move {
+        for number in 0..count {
+            let receiver = &receivers[(sender + number) % receivers.len()];
+            if let Ok(id) = host.send(receiver, format!("{sender} {number}"), None).await {
+                ledger.accepted(&sender.to_string(), receiver, id);
+            }
+        }
+    }))
+    .await;
+}
+
+#[test]
+fn a_journal_that_dies_answers_everybody_and_loses_nothing_that_it_acknowledged() {
+    for moment in 0..8_u64 {
+        let (store, ledger) = (Witness::threaded(), Ledger::default());
+        let root = store.root("root", "worker");
+        let receivers = [root.clone(), store.child(&root, "child", "worker")];
+        on_threads(async {
+            let system = store.system(config()).await;
+            let host = system.host();
+            let first = host.services();
+            let death = async {
+                for _ in 0..moment * moment {
+                    tokio::task::yield_now().await;
+                }
+                first.journal.actor().kill();
+                while Arc::ptr_eq(&host.services(), &first) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::join!(send_all(&host, &receivers, &ledger, 10), death);
+            host.recover(None).await.unwrap();
+            host.quiescent(&root).await.unwrap();
+            let id = host.send(&root, "afterwards", None).await.unwrap();
+            ledger.accepted("afterwards", &root, id);
+            assert_eq!(host.quiescent(&root).await.unwrap(), []);
+        });
+        assert_eq!(audit(&store, &ledger, true), Vec::<String>::new(), "killed at moment {moment}");
+    }
+}
+
+#[test]
+fn many_senders_and_many_turns_over_a_journal_keep_every_promise() {
+    let (store, ledger) = (Witness::threaded(), Ledger::default());
+    let root = store.root("root", "worker");
+    let receivers: Vec<_> = (0..4).map(|number| store.child(&root, &format!("child {number}"), "worker")).collect();
+    on_threads(async {
+        let system = store.system(config()).await;
+        let host = system.host();
+        send_all(&host, &receivers, &ledger, 50).await;
+        assert_eq!(host.quiescent(&root).await.unwrap(), []);
+        system.shutdown().await;
+    });
+    assert_eq!(audit(&store, &ledger, true), Vec::<String>::new());
+}
+
+#[test]
+fn a_turn_that_is_dropped_in_the_middle_of_a_write_is_aborted_all_the_same() {
+    let store = Witness::threaded();
+    let root = store.root("root", "stepper");
+    let child = store.child(&root, "child", "worker");
+    let mut config = config();
+    play(&mut config, "stepper", |turn| async move {
+        if turn.message().is_none() {
+            return Ok(TurnEnd::Completed);
+        }
+        loop {
+            turn.step().await?;
+            turn.join_notes().await?;
+        }
+    });
+    on_threads(async {
+        let system = store.system(config).await;
+        let host = system.host();
+        let (mut occurrences, interrupter, target) = (host.subscribe(), host.clone(), root.clone());
+        let interrupts = tokio::spawn(async move {
+            while let Ok(occurrence) = occurrences.recv().await {
+                if matches!(&occurrence, crate::Occurrence::TurnStarted { session, .. } if *session == target) {
+                    interrupter.interrupt(&target, "user");
+                }
+            }
+        });
+        for number in 0..60 {
+            // Its reports are what the steps join.
+            for _ in 0..3 {
+                host.send(&child, "report", None).await.unwrap();
+            }
+            host.send(&root, number.to_string(), None).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        host.quiescent(&root).await.unwrap();
+        interrupts.abort();
+    });
+    let bad: Vec<_> = ends(&store, &root).into_iter().filter(|(_, attempt, how)| *attempt != 1 || how == "interrupted").collect();
+    assert_eq!(bad, [], "an interrupt is final");
+    assert_eq!(audit(&store, &Ledger::default(), true), Vec::<String>::new());
+}
+
+#[test]
+fn a_turn_may_speak_while_another_part_of_it_joins_notes() {
+    let store = Witness::threaded();
+    let root = store.root("root", "busy");
+    let child = store.child(&root, "child", "worker");
+    let mut config = config();
+    play(&mut config, "busy", |turn| async move {
+        if turn.message().is_none() {
+            return Ok(TurnEnd::Completed);
+        }
+        let speaker = turn.clone();
+        let speak = async move {
+            for number in 0..200 {
+                speaker.say(number.to_string())?;
+                tokio::task::yield_now().await;
+            }
+            Ok::<_, crate::TurnError>(())
+        };
+        let join = async {
+            for _ in 0..50 {
+                turn.join_notes().await?;
+                turn.step().await?;
+            }
+            turn.delegate(Delegate::new("worker", "w", "work")).await?;
+            turn.await_children().await
+        };
+        let (spoken, joined) = tokio::join!(tokio::spawn(speak), join);
+        spoken.unwrap()?;
+        joined?;
+        Ok(TurnEnd::Completed)
+    });
+    on_threads(async {
+        let system = store.system(config).await;
+        let host = system.host();
+        host.send(&root, "go", None).await.unwrap();
+        for number in 0..20 {
+            host.send(&child, number.to_string(), None).await.unwrap();
+        }
+        assert_eq!(host.quiescent(&root).await.unwrap(), []);
+    });
+    assert_eq!(audit(&store, &Ledger::default(), true), Vec::<String>::new());
+    let go: Vec<_> = ends(&store, &root).into_iter().filter(|(text, ..)| text == "go").collect();
+    assert_eq!(go, [("go".to_owned(), 1, "completed".to_owned())]);
+}

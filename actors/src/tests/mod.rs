@@ -1,0 +1,13 @@
+//! Promises of the actors, and a sweep of their races, on the memory store.
+
+mod authority;
+mod effects;
+mod fifo;
+mod journal;
+mod limits;
+mod listing;
+mod retry;
+mod settle;
+mod supervision;
+mod support;
+mod sweep;

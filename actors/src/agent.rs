@@ -5,7 +5,6 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use greenroom_session::{
     descriptor::{DESCRIPTOR_VERSION, Descriptor, Mode},
     event::{Body, Event, Role},
-    fold::DescriptorState,
     head::Head,
     header::{Header, NewSession},
     id::{EffectKind, MessageId, Seq, SessionId},
@@ -344,7 +343,12 @@ impl Agent {
 
     async fn send(&self, child: &SessionId, text: String, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
         let services = &self.services;
-        let header = addressee(services, child).await?;
+        let live = services.live.get(child);
+        let header = match &live {
+            Some(view) if view.continuable => view.header.clone(),
+            Some(_) => return Err(not_continuable(child)),
+            None => addressee(services, child).await?,
+        };
         if header.parent.as_ref() != Some(self.view.id()) {
             return Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" });
         }
@@ -364,7 +368,7 @@ impl Agent {
                 None => Ok(message.id),
             };
         }
-        self.deliver(child, self.view.id(), message, effect.map(|effect| (effect, EffectKind::Send))).await
+        self.deliver(child, live.as_deref(), self.view.id(), message, effect.map(|effect| (effect, EffectKind::Send))).await
     }
 
     /// Reports to the parent: a note in its inbox, in order with all others. A waking note has an idle or settled parent run.
@@ -386,13 +390,20 @@ impl Agent {
         if let Some(effect) = effect {
             message.id = effect.key.message_id();
         }
-        self.deliver(&parent, &parent, message, effect.map(|effect| (effect, EffectKind::Report))).await
+        self.deliver(&parent, None, &parent, message, effect.map(|effect| (effect, EffectKind::Report))).await
     }
 
-    async fn deliver(&self, to: &SessionId, parent: &SessionId, message: Message, effect: Option<(Effect, EffectKind)>) -> Result<MessageId, DeliverError> {
+    async fn deliver(
+        &self,
+        to: &SessionId,
+        live: Option<&LiveView>,
+        parent: &SessionId,
+        message: Message,
+        effect: Option<(Effect, EffectKind)>,
+    ) -> Result<MessageId, DeliverError> {
         let message = Arc::new(message);
         let in_hand = self.in_hand(effect.map(|(effect, _)| effect));
-        self.offer(to, parent, &message).await?;
+        self.offer(to, live, parent, &message).await?;
         if let (Some(in_hand), Some((_, kind))) = (in_hand, effect) {
             in_hand.accepted(kind, to.as_str(), message.id.as_str());
         }
@@ -400,7 +411,7 @@ impl Agent {
     }
 
     /// Has a message accepted. Within a turn a full inbox is waited for, within bounds.
-    async fn offer(&self, to: &SessionId, parent: &SessionId, message: &Arc<Message>) -> Result<(), DeliverError> {
+    async fn offer(&self, to: &SessionId, live: Option<&LiveView>, parent: &SessionId, message: &Arc<Message>) -> Result<(), DeliverError> {
         let services = &self.services;
         let parent = (parent != to).then_some(parent);
         let mut waited = Duration::ZERO;
@@ -413,7 +424,7 @@ impl Agent {
             if services.is_draining() && self.turn.is_none() {
                 return Err(DeliverError::Draining);
             }
-            match services.accept(to, parent, message.clone()).await {
+            match services.accept(to, live, parent, message.clone()).await {
                 Ok(_) => return Ok(()),
                 Err(WriteError::Refused(Refused::Busy { .. })) if self.turn.is_some() && waited < services.config.send_patience => {
                     let Some(turn) = &self.turn else { continue };
@@ -510,14 +521,12 @@ async fn header_of(services: &Services, id: &SessionId) -> Result<Arc<Header>, D
     }
 }
 
-/// Returns the header of a child that takes messages.
+fn not_continuable(id: &SessionId) -> DeliverError {
+    DeliverError::NotResumable { child: id.to_string(), reason: "it has no supported continuation state; do not try again".into() }
+}
+
+/// Returns the header of a child that takes messages and is not live.
 async fn addressee(services: &Services, id: &SessionId) -> Result<Arc<Header>, DeliverError> {
-    let none = || DeliverError::NotResumable { child: id.to_string(), reason: "it has no supported continuation state; do not try again".into() };
-    if let Some(view) = services.live.get(id) {
-        let continuable =
-            view.log.look(|fold| matches!(fold.descriptor(), DescriptorState::One { parsed: Ok(descriptor), .. } if descriptor.mode == Mode::Continuable));
-        return if continuable { Ok(view.header.clone()) } else { Err(none()) };
-    }
     let wanted = id.clone();
     let unavailable = |reason: String| DeliverError::NotResumable { child: id.to_string(), reason };
     let found = services
@@ -532,7 +541,7 @@ async fn addressee(services: &Services, id: &SessionId) -> Result<Arc<Header>, D
     match found {
         Ok(Some((header, Some(Ok(description))))) => match description.verdict {
             Verdict::Child { mode: Mode::Continuable, .. } => Ok(header),
-            _ => Err(none()),
+            _ => Err(not_continuable(id)),
         },
         Ok(Some((_, Some(Err(error))))) | Err(error) => Err(unavailable(error.to_string())),
         Ok(_) => Err(unavailable("there is no such session".into())),

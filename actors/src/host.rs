@@ -161,7 +161,7 @@ impl Host {
             if services.is_draining() && !again {
                 return Err(DeliverError::Draining);
             }
-            match services.accept(session, None, message.clone()).await {
+            match services.accept(session, None, None, message.clone()).await {
                 Ok(_) => return Ok(id),
                 Err(WriteError::Ended) if again => {
                     // The same id is safe: ask the next generation.

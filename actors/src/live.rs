@@ -22,6 +22,8 @@ use crate::{activation::ActivationMessage, log::SessionLog};
 pub(crate) struct LiveView {
     pub(crate) header: Arc<Header>,
     pub(crate) epoch: Epoch,
+    /// Whether its parent may send it messages; beside the log, so that senders do not wait for appends.
+    pub(crate) continuable: bool,
     pub(crate) log: Arc<SessionLog>,
     pub(crate) gate: Gate,
     pub(crate) actor: ActorRef<ActivationMessage>,

@@ -14,8 +14,17 @@ use ractor::ActorRef;
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::{
-    catalog::CatalogMessage, config::Config, error::WriteError, journal::JournalHandle, live::LiveTable, occurrence::Occurrence, pins::Pins,
-    query::QueryMessage, race::race_point, readers::Readers, registry::RegistryMessage,
+    catalog::CatalogMessage,
+    config::Config,
+    error::WriteError,
+    journal::JournalHandle,
+    live::{LiveTable, LiveView},
+    occurrence::Occurrence,
+    pins::Pins,
+    query::QueryMessage,
+    race::race_point,
+    readers::Readers,
+    registry::RegistryMessage,
 };
 
 /// What the actors of one generation share. A generation ends when one of its actors dies unasked.
@@ -61,15 +70,21 @@ impl Services {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Accepts a message: durable on return, and its receiver woken if `wake`.
+    /// Accepts a message: durable on return, and its receiver woken if `wake`. `live` is the receiver as the sender has just seen it.
     ///
     /// # Cancel safety
     /// The acceptance goes on and the receiver is woken all the same.
-    pub(crate) async fn accept(self: &Arc<Self>, session: &SessionId, parent: Option<&SessionId>, message: Arc<Message>) -> Result<Done, WriteError> {
+    pub(crate) async fn accept(
+        self: &Arc<Self>,
+        session: &SessionId,
+        live: Option<&LiveView>,
+        parent: Option<&SessionId>,
+        message: Arc<Message>,
+    ) -> Result<Done, WriteError> {
         let wake = message.wake;
         let accept = Accept { session: session.clone(), message, inbox_limit: self.config.inbox_limit, note_limit: self.config.note_limit };
         let [pending] = self.journal.submit([Op::Accept(accept)]);
-        let mut waker = Waker { services: self, session, parent, armed: wake };
+        let mut waker = Waker { services: self, session, live, parent, armed: wake };
         let done = pending.done().await;
         race_point!("accepted-before-wake");
         // A duplicate's first acceptance may have been cut off before its wake, and what is not known may be there: one wake too many costs a look.
@@ -104,13 +119,15 @@ impl Services {
 struct Waker<'a> {
     services: &'a Arc<Services>,
     session: &'a SessionId,
+    live: Option<&'a LiveView>,
     parent: Option<&'a SessionId>,
     armed: bool,
 }
 
 impl Drop for Waker<'_> {
     fn drop(&mut self) {
-        if self.armed {
+        // What was live may have ended since; then the table or the Registry knows better.
+        if self.armed && !self.live.is_some_and(LiveView::wake) {
             self.services.wake(self.session, self.parent);
         }
     }

@@ -1,7 +1,7 @@
 //! Acceptance: from a sender's call to the answer that the message is durable.
 
 use std::{
-    path::PathBuf,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -135,8 +135,7 @@ fn rounds(senders: usize, time: Duration) -> Outcome<Vec<Round>> {
     let store = Arc::new(Recording { store: SqliteStore::open(folder.path().join("ours.db"))?, batches: Mutex::default() });
     let workers = two_workers()?;
     let (runtime, root, children) = workers.block_on(held_children(store.clone(), senders))?;
-    let bare = bare_copy(&store.take(), folder.path().join("floor.db"));
-    let mut bare = bare?;
+    let mut bare = bare_copy(&store.take(), &folder.path().join("floor.db"))?;
     let mut rounds = Vec::new();
     for round in 0..=ROUNDS {
         let (ours, took) = workers.block_on(closed_loop(&root, &children, time))?;
@@ -165,8 +164,8 @@ fn rounds(senders: usize, time: Duration) -> Outcome<Vec<Round>> {
 }
 
 /// Makes a second store of the same sessions, and opens it without greenroom.
-fn bare_copy(setup: &[Vec<Op>], path: PathBuf) -> Outcome<BareStore> {
-    let copy = SqliteStore::open(&path)?;
+fn bare_copy(setup: &[Vec<Op>], path: &Path) -> Outcome<BareStore> {
+    let copy = SqliteStore::open(path)?;
     for batch in setup {
         for done in copy.commit(batch)? {
             done?;
@@ -174,7 +173,7 @@ fn bare_copy(setup: &[Vec<Op>], path: PathBuf) -> Outcome<BareStore> {
     }
     copy.close()?;
     drop(copy);
-    BareStore::open(&path)
+    BareStore::open(path)
 }
 
 fn middle(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {

@@ -21,7 +21,9 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use greenroom_session::{
+    descriptor::Mode,
     event::{Body, EpochEnd, Event, TurnEnd as TurnReason},
+    fold::DescriptorState,
     header::Header,
     id::Epoch,
     store::ClaimKind,
@@ -188,7 +190,17 @@ impl Actor for Activation {
     type Arguments = ActivationArgs;
 
     async fn pre_start(&self, myself: ActorRef<ActivationMessage>, args: ActivationArgs) -> Result<ActivationState, ActorProcessingErr> {
-        let view = Arc::new(LiveView { header: args.header, epoch: args.epoch, log: args.log, gate: Gate::new(false), actor: myself, news: Notify::new() });
+        let continuable =
+            args.log.look(|fold| matches!(fold.descriptor(), DescriptorState::One { parsed: Ok(descriptor), .. } if descriptor.mode == Mode::Continuable));
+        let view = Arc::new(LiveView {
+            header: args.header,
+            epoch: args.epoch,
+            continuable,
+            log: args.log,
+            gate: Gate::new(false),
+            actor: myself,
+            news: Notify::new(),
+        });
         let guard = EndGuard {
             registry: args.registry,
             services: Arc::downgrade(&args.services),

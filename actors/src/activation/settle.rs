@@ -99,7 +99,7 @@ impl ActivationState {
             return Ok(());
         };
         let grandparent = self.services.live.get(&parent).and_then(|view| view.header.parent.clone());
-        match self.services.accept(&parent, grandparent.as_ref(), Arc::new(notice)).await {
+        match self.services.accept(&parent, None, grandparent.as_ref(), Arc::new(notice)).await {
             // An earlier epoch has told of this turn.
             Ok(_) | Err(WriteError::Refused(Refused::MessageIdConflict(_))) => Ok(()),
             // A parent that is gone, damaged or flooded must not keep its child from settling; its log still tells the outcome.

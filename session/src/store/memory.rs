@@ -4,7 +4,7 @@
 //! others are tested against. Sessions are locked one by one, so that senders to different sessions do not meet.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map},
     ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
 };
@@ -214,10 +214,15 @@ impl Entry {
         self.taken.get(usize::try_from(order).ok()?).copied().flatten()
     }
 
-    fn enter(&mut self, message: &Arc<Message>) -> Order {
+    fn enter(&mut self, message: &Arc<Message>) {
+        self.orders.insert(message.id.clone(), self.head.next_order);
+        self.wait(message);
+    }
+
+    /// Puts a message whose order is noted into the inbox.
+    fn wait(&mut self, message: &Arc<Message>) -> Order {
         let order = self.head.next_order;
         self.head.accept(message, false);
-        self.orders.insert(message.id.clone(), order);
         self.taken.push(None);
         self.inbox.insert(order, InboxRecord { order, held: false, message: message.clone() });
         order
@@ -225,13 +230,13 @@ impl Entry {
 
     fn accept(&mut self, op: &Accept) -> Result<Done, Refused> {
         let message = &op.message;
-        if let Some(order) = self.orders.get(&message.id) {
-            return if self.is_same(message) {
-                Ok(Done::Accepted { order: *order, duplicate: true })
-            } else {
-                Err(Refused::MessageIdConflict(message.id.clone()))
-            };
-        }
+        let place = match self.orders.entry(message.id.clone()) {
+            hash_map::Entry::Vacant(place) => place,
+            hash_map::Entry::Occupied(known) => {
+                let order = *known.get();
+                return if self.is_same(message) { Ok(Done::Accepted { order, duplicate: true }) } else { Err(Refused::MessageIdConflict(message.id.clone())) };
+            }
+        };
         let (pending, limit) = match message.kind {
             MessageKind::Turn => (self.head.pending_turns, op.inbox_limit),
             MessageKind::Note => (self.head.pending_wakes + self.head.pending_quiet, op.note_limit),
@@ -241,7 +246,8 @@ impl Entry {
             return Err(Refused::Busy { pending, limit });
         }
         check_message(message)?;
-        Ok(Done::Accepted { order: self.enter(message), duplicate: false })
+        place.insert(self.head.next_order);
+        Ok(Done::Accepted { order: self.wait(message), duplicate: false })
     }
 
     fn fence(&self, fence: &Fence) -> Result<(), Refused> {

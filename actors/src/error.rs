@@ -404,6 +404,9 @@ pub enum QueryError {
     /// The query actor has ended.
     #[error("the query actor has ended")]
     Ended,
+    /// The runtime was built without a query service.
+    #[error("this runtime has no session query service")]
+    Unavailable,
 }
 
 impl QueryError {
@@ -418,6 +421,7 @@ impl QueryError {
             Self::Corrupt { .. } => "SESSION_QUERY_CORRUPT_SESSION",
             Self::SourceConflict(_) => "SESSION_QUERY_SOURCE_CONFLICT",
             Self::PersistenceFailed(_) | Self::Ended => "SESSION_QUERY_PERSISTENCE_FAILED",
+            Self::Unavailable => "SUBAGENT_CONTROL_SESSION_QUERY_UNAVAILABLE",
             Self::Cancelled => "SESSION_QUERY_ABORTED",
         }
     }

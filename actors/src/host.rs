@@ -7,7 +7,7 @@ use greenroom_session::{
     header::NewSession,
     id::{MessageId, Seq, SessionId},
     message::{Message, Source},
-    store::{Create, Lease, LoadError, Log, MessageState, Op, StoreError},
+    store::{Create, Lease, LoadError, Log, MessageState, Op, Refused, StoreError},
 };
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -122,19 +122,31 @@ impl Host {
         let mut session = NewSession::root(id.clone());
         session.cwd = new.cwd;
         let create = Create::opened(session, new.opened, services.now());
-        services.journal.commit(Op::Create(create)).await.map_err(StartError::from)?;
-        self.resume(&id).await
+        match services.journal.commit(Op::Create(create)).await {
+            Ok(_) => self.keep(&id).await,
+            Err(WriteError::Refused(Refused::Exists(id))) => Err(RootError::Exists(id)),
+            Err(error) => Err(StartError::from(error).into()),
+        }
     }
 
     /// Brings a root up and keeps it live until the handle is dropped.
     ///
     /// # Errors
-    /// [`RootError::Activate`] if there is no such session, its behaviour is not registered, another live process holds it, or its log cannot be
+    /// [`RootError::NotARoot`] if it has a parent, [`RootError::Activate`] if there is no such session, its behaviour is not registered, another live process holds it, or its log cannot be
     /// continued.
     ///
     /// # Cancel safety
     /// The root may have been brought up; nothing keeps it then.
     pub async fn resume(&self, id: &SessionId) -> Result<RootHandle, RootError> {
+        let wanted = id.clone();
+        let header = self.services().readers.read(move |reader| reader.header(&wanted)).await.map_err(|error| ActivateError::from_load(id, error))?;
+        if header.is_some_and(|header| header.parent.is_some()) {
+            return Err(RootError::NotARoot(id.clone()));
+        }
+        self.keep(id).await
+    }
+
+    async fn keep(&self, id: &SessionId) -> Result<RootHandle, RootError> {
         let pin = Pin::new(self, id);
         let view = ensure(&self.services(), id).await?;
         Ok(RootHandle { pin, view: std::sync::Mutex::new(view) })
@@ -158,7 +170,7 @@ impl Host {
         let id = id.unwrap_or_else(|| services.message_id());
         let message = Arc::new(Message::turn(&id, text, Source::User, services.now())?);
         for again in [true, false] {
-            if services.is_draining() && !again {
+            if services.is_ending() || (services.is_draining() && !again) {
                 return Err(DeliverError::Draining);
             }
             match services.accept(session, None, None, message.clone()).await {
@@ -257,7 +269,8 @@ impl Host {
         let (reply, answer) = oneshot::channel();
         match &services.query {
             Some(query) if query.send_message(message(reply)).is_ok() => answer.await.unwrap_or(Err(QueryError::Ended)),
-            _ => Err(QueryError::Ended),
+            Some(_) => Err(QueryError::Ended),
+            None => Err(QueryError::Unavailable),
         }
     }
 
@@ -423,6 +436,12 @@ pub enum RootError {
     /// It could not be brought up.
     #[error(transparent)]
     Activate(#[from] ActivateError),
+    /// The session has a parent: only the parent's turns have its capability.
+    #[error("session {0} is no root: it has a parent")]
+    NotARoot(SessionId),
+    /// A session of this id exists and was opened differently.
+    #[error("session {0} already exists")]
+    Exists(SessionId),
 }
 
 impl RootError {
@@ -431,6 +450,8 @@ impl RootError {
         match self {
             Self::Start(error) => error.code(),
             Self::Activate(error) => error.code(),
+            Self::NotARoot(_) => "NOT_A_ROOT",
+            Self::Exists(_) => "SESSION_EXISTS",
         }
     }
 }

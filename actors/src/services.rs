@@ -42,6 +42,8 @@ pub(crate) struct Services {
     pub(crate) starting: Arc<Semaphore>,
     pub(crate) occurrences: broadcast::Sender<Occurrence>,
     pub(crate) draining: AtomicBool,
+    /// The whole system is shutting down: no generation follows.
+    pub(crate) ending: AtomicBool,
     pub(crate) pins: Pins,
     /// The generation after this one, and who was to be woken before it began.
     pub(crate) successor: OnceLock<Arc<Services>>,
@@ -64,6 +66,10 @@ impl Services {
         if self.occurrences.receiver_count() > 0 {
             drop(self.occurrences.send(occurrence()));
         }
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_draining(&self) -> bool {

@@ -148,6 +148,7 @@ impl SupervisorState {
     }
 
     async fn shut_down(&mut self) {
+        self.services.ending.store(true, Ordering::Release);
         self.services.draining.store(true, Ordering::Release);
         let (reply, drained) = oneshot::channel();
         if self.services.registry.send_message(RegistryMessage::Drain { reply }).is_ok() {
@@ -220,6 +221,7 @@ pub(crate) async fn launch(
         starting: Arc::new(Semaphore::new(config.max_starting.clamp(1, Semaphore::MAX_PERMITS))),
         occurrences: occurrences.clone(),
         draining: AtomicBool::new(false),
+        ending: AtomicBool::new(false),
         pins,
         successor: OnceLock::new(),
         missed: Mutex::default(),

@@ -381,8 +381,10 @@ mod tests {
         MessageId::new("m").unwrap()
     }
 
+    type Step = fn(u64) -> Body;
+
     /// Folds attempts at one message, each cut off after these bodies, and returns what is known of them.
-    fn cut_off(attempts: &[&[fn(u64) -> Body]]) -> Retry {
+    fn cut_off(attempts: &[&[Step]]) -> Retry {
         let mut head = Head::default();
         let apply = |head: &mut Head, body: Body| head.apply(&body.at(head.next_seq, 0), 0).unwrap();
         apply(&mut head, Body::ActivationStart { epoch: 1 });
@@ -397,19 +399,19 @@ mod tests {
         head.retry.unwrap()
     }
 
-    const START: fn(u64) -> Body = |turn| Body::StepStart { turn, step: 1 };
-    const END: fn(u64) -> Body = |turn| Body::StepEnd { turn, step: 1, cut: None };
-    const SECOND: fn(u64) -> Body = |turn| Body::StepStart { turn, step: 2 };
-    const SECOND_END: fn(u64) -> Body = |turn| Body::StepEnd { turn, step: 2, cut: None };
-    const CUT: fn(u64) -> Body = |turn| Body::StepEnd { turn, step: 1, cut: Some(true) };
+    const START: Step = |turn| Body::StepStart { turn, step: 1 };
+    const END: Step = |turn| Body::StepEnd { turn, step: 1, cut: None };
+    const SECOND: Step = |turn| Body::StepStart { turn, step: 2 };
+    const SECOND_END: Step = |turn| Body::StepEnd { turn, step: 2, cut: None };
+    const CUT: Step = |turn| Body::StepEnd { turn, step: 1, cut: Some(true) };
 
     #[test]
     fn attempts_without_progress_are_counted_in_a_row() {
-        let note: fn(u64) -> Body = |turn| Body::NoteJoined { turn, notes: vec![message()] };
-        let answer: fn(u64) -> Body = |_| Body::AnswerRecorded { message: message(), attempt: 1, text: String::new() };
-        let effect: fn(u64) -> Body =
+        let note: Step = |turn| Body::NoteJoined { turn, notes: vec![message()] };
+        let answer: Step = |_| Body::AnswerRecorded { message: message(), attempt: 1, text: String::new() };
+        let effect: Step =
             |turn| Body::EffectAccepted { turn, message: message(), key: "k".into(), kind: EffectKind::Send, target: "t".into(), id: "i".into() };
-        let memo: fn(u64) -> Body = |turn| Body::Memo { turn, message: message(), key: None, text: String::new() };
+        let memo: Step = |turn| Body::Memo { turn, message: message(), key: None, text: String::new() };
         for (attempts, wasted) in [
             (vec![&[][..], &[]], 2),
             (vec![&[START, CUT], &[memo]], 2),

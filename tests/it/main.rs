@@ -18,6 +18,8 @@ mod cli_show;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod crash;
 mod docs;
+#[cfg(feature = "sqlite")]
+mod facade;
 mod log_format;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod seed;

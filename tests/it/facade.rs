@@ -1,0 +1,65 @@
+//! What the facade refuses, and with which code.
+
+use greenroom::{
+    Delegate, Runtime, RuntimeBuilder, Turn, TurnEnd,
+    actors::host::{NewRoot, RootError},
+};
+
+fn cast() -> RuntimeBuilder {
+    Runtime::builder().closure("desk", |_turn: Turn| async { Ok(TurnEnd::Completed) })
+}
+
+fn code<T: std::fmt::Debug>(refused: Result<T, RootError>) -> &'static str {
+    refused.unwrap_err().code()
+}
+
+#[tokio::test]
+async fn a_child_is_not_brought_up_as_a_root() {
+    let runtime = cast().open("memory:").await.unwrap();
+    let root = runtime.root("desk", "desk").await.unwrap();
+    let child = root.agent().start_continuable(Delegate::new("desk", "a child", "begin")).await.unwrap().child;
+    root.quiescent().await.unwrap();
+    assert_eq!(code(runtime.resume(&child).await), "NOT_A_ROOT");
+    assert_eq!(code(runtime.resume(&"nobody".parse().unwrap()).await), "SESSION_NOT_FOUND");
+    assert_eq!(code(runtime.root("nobody", "desk").await), "AGENT_UNKNOWN");
+    assert_eq!(code(runtime.root("desk", "two\nlines").await), "INVALID_LABEL");
+    runtime.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_root_of_a_known_id_is_the_same_root_or_none() {
+    let runtime = cast().open("memory:").await.unwrap();
+    let new = |label: &str| NewRoot { id: Some("desk".parse().unwrap()), ..NewRoot::new("desk", label) };
+    let first = runtime.host().root(new("a desk")).await.unwrap();
+    let again = runtime.host().root(new("a desk")).await.unwrap();
+    assert_eq!(first.id(), again.id());
+    assert_eq!(code(runtime.host().root(new("another desk")).await), "SESSION_EXISTS");
+    runtime.shutdown().await;
+}
+
+#[tokio::test]
+async fn without_the_query_service_work_goes_on_and_reading_is_refused() {
+    const UNAVAILABLE: &str = "SUBAGENT_CONTROL_SESSION_QUERY_UNAVAILABLE";
+    let runtime = cast().without_query().open("memory:").await.unwrap();
+    let root = runtime.root("desk", "desk").await.unwrap();
+    root.send("work").await.unwrap();
+    root.quiescent().await.unwrap();
+    assert_eq!(runtime.list(None).await.unwrap_err().code(), UNAVAILABLE);
+    assert_eq!(runtime.last_answer(root.id()).await.unwrap_err().code(), UNAVAILABLE);
+    assert_eq!(runtime.trace(root.id()).await.unwrap_err().code(), UNAVAILABLE);
+    runtime.shutdown().await;
+}
+
+#[tokio::test]
+async fn after_a_shutdown_nothing_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    for url in ["memory:".to_owned(), format!("sqlite:{}", folder.path().join("desk.db").display())] {
+        let runtime = cast().open(&url).await.unwrap();
+        let root = runtime.root("desk", "desk").await.unwrap();
+        let agent = root.agent();
+        runtime.shutdown().await;
+        assert_eq!(root.send("late").await.unwrap_err().code(), "DRAINING", "{url}");
+        let late = agent.start_continuable(Delegate::new("desk", "a child", "late")).await;
+        assert_eq!(late.unwrap_err().code(), "UNAUTHORIZED", "{url}: the epoch has ended");
+    }
+}

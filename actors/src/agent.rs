@@ -1,32 +1,29 @@
 //! The capability of a live agent: what it may do to its children and its parent.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use greenroom_session::{
-    descriptor::{DESCRIPTOR_VERSION, Descriptor, Mode},
-    event::{Body, Event, Role},
-    head::Head,
-    header::{Header, NewSession},
-    id::{EffectKind, MessageId, Seq, SessionId},
-    listing::{Description, Verdict},
-    message::{Block, Message, MessageKind, Source, text_of},
-    store::{Create, Done, LoadError, Op, Reader, Refused, StoreError, Traced},
+    descriptor::{Descriptor, Mode},
+    event::{Body, Event},
+    header::NewSession,
+    id::{EffectKind, MessageId, SessionId},
+    message::{Block, Message, MessageKind, Source},
+    store::{Create, Done, LoadError, Op, Refused},
 };
-use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     activation::ActivationMessage,
-    behavior::TurnError,
     catalog::{CatalogMessage, Entry},
+    delegate::{Delegate, Delegated},
     error::{DeliverError, ListError, StartError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
     race::race_point,
-    registry::RegistryMessage,
+    reach::{addressee, header_of, not_continuable},
     services::Services,
-    turn::{Effect, InHand, TurnCore},
+    turn_core::{Effect, InHand, TurnCore},
 };
 
 /// The capability of one live agent, in one epoch.
@@ -60,119 +57,6 @@ pub struct Agent {
     services: Arc<Services>,
     view: Arc<LiveView>,
     turn: Option<Arc<TurnCore>>,
-}
-
-/// What a child is to be and to do.
-///
-/// ```
-/// use greenroom_actors::Delegate;
-/// let delegate = Delegate::new("reporter", "collect facts", "Collect three facts.").alias("r1");
-/// assert_eq!(delegate.label, "collect facts");
-/// ```
-#[derive(Debug, Clone, PartialEq)]
-pub struct Delegate {
-    /// The registered behaviour that plays it.
-    pub agent: String,
-    /// Its durable label.
-    pub label: String,
-    /// Its first message.
-    pub prompt: String,
-    /// An alias, unique among its siblings.
-    pub alias: Option<String>,
-    /// What its behaviour is given.
-    pub params: Option<Value>,
-    /// `spawn` for an empty history, `fork` for the parent's up to its last ended turn.
-    pub provider: String,
-    /// Names the effect in place of its content.
-    pub key: Option<String>,
-}
-
-impl Delegate {
-    /// Describes a child with an empty history.
-    pub fn new(agent: impl Into<String>, label: impl Into<String>, prompt: impl Into<String>) -> Self {
-        Self { agent: agent.into(), label: label.into(), prompt: prompt.into(), alias: None, params: None, provider: "spawn".into(), key: None }
-    }
-
-    /// Gives it an alias.
-    #[must_use]
-    pub fn alias(mut self, alias: impl Into<String>) -> Self {
-        self.alias = Some(alias.into());
-        self
-    }
-
-    /// Gives its behaviour something.
-    #[must_use]
-    pub fn params(mut self, params: Value) -> Self {
-        self.params = Some(params);
-        self
-    }
-
-    /// Chooses the provider.
-    #[must_use]
-    pub fn provider(mut self, provider: impl Into<String>) -> Self {
-        self.provider = provider.into();
-        self
-    }
-
-    /// Names the effect: two delegations of one key within the turns of one message are one.
-    #[must_use]
-    pub fn key(mut self, key: impl Into<String>) -> Self {
-        self.key = Some(key.into());
-        self
-    }
-
-    fn content(&self) -> Vec<u8> {
-        let parts = (&self.label, &self.prompt, &self.alias, &self.params, &self.provider);
-        serde_json::to_vec(&parts).unwrap_or_else(|_| self.prompt.as_bytes().to_vec())
-    }
-
-    fn descriptor(&self, mode: Mode) -> Descriptor {
-        Descriptor {
-            version: DESCRIPTOR_VERSION,
-            mode,
-            provider: self.provider.clone(),
-            label: Some(self.label.clone()),
-            agent: self.agent.clone(),
-            alias: self.alias.clone(),
-            params: self.params.clone(),
-            model: None,
-            persona: None,
-            tool_filter: None,
-            ext: Map::new(),
-        }
-    }
-}
-
-/// A child whose first message is accepted.
-///
-/// ```
-/// use greenroom_actors::{Delegate, Delegated, host::NewRoot};
-/// # tokio_test::block_on(async {
-/// # let mut config = greenroom_actors::Config::default();
-/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
-/// #     turn.say(turn.text())?;
-/// #     Ok(greenroom_actors::TurnEnd::Completed)
-/// # });
-/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
-/// # let system = greenroom_actors::System::start(config, store, true).await?;
-/// # let host = system.host();
-/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
-/// let Delegated { child, message, existing } = root.agent().start_continuable(Delegate::new("echo", "an echo", "one")).await?;
-/// assert!(!existing);
-/// assert!(host.message(&child, &message).await?.is_some()); // in its inbox, or already taken into a turn
-/// # root.quiescent().await?;
-/// # system.shutdown().await;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// # }).unwrap();
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delegated {
-    /// The child.
-    pub child: SessionId,
-    /// Its first message.
-    pub message: MessageId,
-    /// Whether an earlier attempt had created it.
-    pub existing: bool,
 }
 
 impl Agent {
@@ -506,167 +390,4 @@ fn completed_prefix(mut events: Vec<Event>) -> Vec<Event> {
     let end = events.iter().rposition(|event| matches!(event.body, Body::TurnEnd { .. })).map_or(0, |at| at + 1);
     events.truncate(end);
     events
-}
-
-async fn header_of(services: &Services, id: &SessionId) -> Result<Arc<Header>, DeliverError> {
-    if let Some(view) = services.live.get(id) {
-        return Ok(view.header.clone());
-    }
-    let wanted = id.clone();
-    let unavailable = |reason: String| DeliverError::NotResumable { child: id.to_string(), reason };
-    match services.readers.read(move |reader| reader.header(&wanted)).await {
-        Ok(Some(header)) => Ok(header),
-        Ok(None) => Err(unavailable("there is no such session".into())),
-        Err(error) => Err(unavailable(error.to_string())),
-    }
-}
-
-fn not_continuable(id: &SessionId) -> DeliverError {
-    DeliverError::NotResumable { child: id.to_string(), reason: "it has no supported continuation state; do not try again".into() }
-}
-
-/// Returns the header of a child that takes messages and is not live.
-async fn addressee(services: &Services, id: &SessionId) -> Result<Arc<Header>, DeliverError> {
-    let wanted = id.clone();
-    let unavailable = |reason: String| DeliverError::NotResumable { child: id.to_string(), reason };
-    let found = services
-        .readers
-        .read(move |reader| -> Result<_, LoadError> {
-            let Some(header) = reader.header(&wanted)? else { return Ok(None) };
-            let traced = greenroom_session::store::Traced { id: wanted.clone(), created_at: header.created_at, header: Ok(header.clone()) };
-            let described = reader.describe(std::slice::from_ref(&traced), false)?.pop();
-            Ok(Some((header, described)))
-        })
-        .await;
-    match found {
-        Ok(Some((header, Some(Ok(description))))) => match description.verdict {
-            Verdict::Child { mode: Mode::Continuable, .. } => Ok(header),
-            _ => Err(not_continuable(id)),
-        },
-        Ok(Some((_, Some(Err(error))))) | Err(error) => Err(unavailable(error.to_string())),
-        Ok(_) => Err(unavailable("there is no such session".into())),
-    }
-}
-
-/// Reads what a child's behaviour was given.
-pub(crate) fn params_of(reader: &mut dyn Reader, child: SessionId) -> Result<Option<Value>, StoreError> {
-    let header = match reader.header(&child) {
-        Ok(Some(header)) => header,
-        Err(LoadError::Store(error)) => return Err(error),
-        Ok(None) | Err(_) => return Ok(None),
-    };
-    let traced = Traced { id: child, created_at: header.created_at, header: Ok(header) };
-    let described = reader.describe(std::slice::from_ref(&traced), false)?.pop();
-    let Some(Ok(Description { verdict: Verdict::Child { descriptor, .. }, .. })) = described else { return Ok(None) };
-    match reader.events(&traced.id, descriptor, 1) {
-        Ok(events) => Ok(events.first().and_then(|event| match &event.body {
-            Body::Descriptor(data) => data.get("params").cloned(),
-            _ => None,
-        })),
-        Err(LoadError::Store(error)) => Err(error),
-        Err(_) => Ok(None),
-    }
-}
-
-/// Waits until no live session is owned by `parent`.
-pub(crate) async fn when_childless(services: &Services, parent: &SessionId) {
-    let (reply, done) = oneshot::channel();
-    if services.registry.send_message(RegistryMessage::WhenChildless { parent: parent.clone(), reply }).is_ok() {
-        // A registry that ended has no live children left.
-        drop(done.await);
-    }
-}
-
-/// What was tried for children that have work and do not run.
-#[derive(Debug, Default)]
-pub(crate) struct Patience(HashMap<SessionId, (Head, u32)>);
-
-/// How often a child that does not get on is started again by whoever waits for it.
-const TRIES: u32 = 3;
-
-impl Patience {
-    /// Tells whether it is worth another try, and counts it.
-    pub(crate) fn tries(&mut self, id: &SessionId, head: &Head) -> bool {
-        let entry = self.0.entry(id.clone()).or_insert_with(|| (head.clone(), 0));
-        if entry.0 != *head {
-            *entry = (head.clone(), 0);
-        }
-        entry.1 += 1;
-        entry.1 <= TRIES
-    }
-}
-
-/// Wakes direct children that have work and are not live; tells whether any is worth waiting for.
-pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &SessionId, patience: &mut Patience) -> Result<bool, TurnError> {
-    let id = parent.clone();
-    let own = services.store.owner().clone();
-    let children = services
-        .readers
-        .read(move |reader| {
-            let children = reader.children(Some(&id), None, usize::MAX)?;
-            let described = reader.describe(&children, false)?;
-            Ok::<_, greenroom_session::store::StoreError>(children.into_iter().zip(described).collect::<Vec<_>>())
-        })
-        .await
-        .map_err(|error| TurnError::new(error.code(), error.to_string()))?;
-    let mut worth = false;
-    let mut elsewhere = false;
-    for (child, described) in children {
-        let Ok(description) = described else { continue };
-        let Verdict::Child { agent, .. } = &description.verdict else { continue };
-        if description.holder.as_ref().is_some_and(|holder| *holder != own) {
-            elsewhere |= description.head.has_work();
-        } else if (description.is_runnable() || description.head.has_work())
-            && services.config.behaviors.contains_key(agent)
-            && patience.tries(&child.id, &description.head)
-        {
-            services.wake(&child.id, Some(parent));
-            worth = true;
-        }
-    }
-    if elsewhere && !worth {
-        // Another process serves it; nothing here is told when it is done.
-        tokio::time::sleep(services.config.poll_interval).await;
-    }
-    Ok(worth || elsewhere)
-}
-
-/// Waits until a child has served what it has, and returns what it said last.
-pub(crate) async fn answer_of(services: &Arc<Services>, child: &SessionId) -> Result<String, TurnError> {
-    let mut patience = Patience::default();
-    loop {
-        let (reply, gone) = oneshot::channel();
-        if services.registry.send_message(RegistryMessage::WhenGone { session: child.clone(), reply }).is_ok() {
-            drop(gone.await);
-        }
-        let id = child.clone();
-        let log = services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| TurnError::new(error.code(), error.to_string()))?;
-        let head = log.fold.head();
-        if head.has_work() {
-            if services.is_draining() {
-                // The child was cut off; whoever waits for it is about to be, too.
-                std::future::pending::<()>().await;
-            }
-            if !patience.tries(child, head) {
-                return Err(TurnError::new("NOT_RESUMABLE", format!("child {child} has work and cannot run")));
-            }
-            services.wake(child, log.fold.header().parent.as_ref());
-            continue;
-        }
-        return match head.last.as_ref().map(|last| (last.kind.as_str(), last.code.clone())) {
-            Some(("completed" | "max_tokens", _)) => {
-                let own: Seq = log.fold.header().seed_length;
-                let said = log
-                    .fold
-                    .surface()
-                    .nodes()
-                    .iter()
-                    .rev()
-                    .find(|node| node.seq >= own && node.message.role == Role::Assistant && !node.message.content.is_empty());
-                Ok(said.map(|node| text_of(&node.message.content)).unwrap_or_default())
-            }
-            Some((kind, code)) => Err(TurnError::new(code.unwrap_or_else(|| kind.to_uppercase()), format!("child {child} ended {kind}"))),
-            None => Err(TurnError::new("NOT_STARTED", format!("child {child} has not run"))),
-        };
-    }
 }

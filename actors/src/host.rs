@@ -337,7 +337,7 @@ impl Host {
     /// # Cancel safety
     /// Changes nothing that a later call would not change.
     pub async fn quiescent(&self, root: &SessionId) -> Result<Vec<SessionId>, StoreError> {
-        let mut patience = crate::agent::Patience::default();
+        let mut patience = crate::wait::Patience::default();
         loop {
             let services = self.services();
             let (reply, quiet) = oneshot::channel();

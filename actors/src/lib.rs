@@ -36,7 +36,7 @@
 //!
 //! - [`system`]: a running set of actors over one store. [`config`]: its bounds, and what is injected.
 //! - [`behavior`]: what an agent does with a message. [`turn`]: what it may use while doing so.
-//! - [`agent`]: the capability of a live session. [`host`]: the authority of whoever owns the store.
+//! - [`agent`]: the capability of a live session. [`delegate`]: what a child is to be. [`host`]: the authority of whoever owns the store.
 //! - [`catalog`]: the list of a parent's children. [`query`]: where a session comes from, and its events. Neither wakes anybody.
 //! - [`occurrence`]: what subscribers hear. [`error`]: one enum per operation.
 //!
@@ -53,6 +53,7 @@ pub mod agent;
 pub mod behavior;
 pub mod catalog;
 pub mod config;
+pub mod delegate;
 pub mod error;
 pub mod host;
 mod journal;
@@ -62,19 +63,23 @@ pub mod occurrence;
 mod pins;
 pub mod query;
 mod race;
+mod reach;
 mod readers;
 mod registry;
 mod services;
 mod supervisor;
 pub mod system;
 pub mod turn;
+mod turn_core;
+mod wait;
 
 #[cfg(test)]
 mod tests;
 
-pub use agent::{Agent, Delegate, Delegated};
+pub use agent::Agent;
 pub use behavior::{Behavior, TurnEnd, TurnError};
 pub use config::Config;
+pub use delegate::{Delegate, Delegated};
 pub use host::{Host, RootHandle};
 pub use occurrence::Occurrence;
 pub use system::System;

@@ -1,249 +1,25 @@
 //! A turn: what a behaviour may use while it serves one message.
 
-use std::{
-    collections::{BTreeSet, HashMap},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::sync::Arc;
 
 use greenroom_session::{
     event::{Body, Role, SurfaceMessage},
     fold::DescriptorState,
-    id::{EffectKey, EffectKind, MessageId, SessionId},
+    id::{MessageId, SessionId},
     message::{Block, Source, text_of},
     store::{ClaimKind, StoreError},
 };
 use serde_json::Value;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    agent::{Agent, Delegate, Delegated},
+    agent::Agent,
     behavior::TurnError,
     catalog::Entry,
-    error::{DeliverError, ListError, StartError, WriteError},
-    live::LiveView,
-    race::race_point,
-    services::Services,
+    delegate::{Delegate, Delegated},
+    error::{DeliverError, ListError, StartError},
+    turn_core::TurnCore,
 };
-
-/// The inside of a turn, shared by the handles to it and by its Activation.
-#[derive(Debug)]
-pub(crate) struct TurnCore {
-    pub(crate) services: Arc<Services>,
-    pub(crate) view: Arc<LiveView>,
-    pub(crate) turn: u64,
-    pub(crate) message: MessageId,
-    pub(crate) attempt: u32,
-    cancel: CancellationToken,
-    ended: AtomicBool,
-    slot: Mutex<TurnSlot>,
-    effects: Mutex<HashMap<EffectKey, Counted>>,
-}
-
-/// The slot of a turn. While any part of the turn waits for others the turn holds none: whom it waits for may need it.
-#[derive(Debug, Default)]
-struct TurnSlot {
-    permit: Option<OwnedSemaphorePermit>,
-    waits: usize,
-    ended: bool,
-}
-
-/// A part of a turn that waits without a slot.
-#[derive(Debug)]
-pub(crate) struct Aside<'a> {
-    core: &'a TurnCore,
-    over: bool,
-}
-
-impl Aside<'_> {
-    /// Ends the wait; gets a slot again unless another part of the turn still waits.
-    pub(crate) async fn end(mut self) {
-        self.over = true;
-        if !self.core.slot().end_wait() {
-            return;
-        }
-        race_point!("before-regain");
-        // Only a closed semaphore refuses, and then nothing runs any more.
-        if let Ok(permit) = self.core.services.slots.clone().acquire_owned().await {
-            let mut slot = self.core.slot();
-            // Too late, or another part waits again: whoever is next in line gets it.
-            if !slot.ended && slot.waits == 0 && slot.permit.is_none() {
-                slot.permit = Some(permit);
-            }
-        }
-    }
-}
-
-impl Drop for Aside<'_> {
-    fn drop(&mut self) {
-        if !self.over {
-            // Given up: the turn goes on without a slot rather than wait for one where it cannot.
-            self.core.slot().end_wait();
-        }
-    }
-}
-
-impl TurnSlot {
-    /// Counts a wait down and tells whether a slot is wanted now.
-    fn end_wait(&mut self) -> bool {
-        self.waits = self.waits.saturating_sub(1);
-        self.waits == 0 && !self.ended && self.permit.is_none()
-    }
-}
-
-/// Takes an effect back when it is dropped: what was refused, or given up before its answer came, is the same effect when it is asked for again, on this
-/// attempt or the next.
-#[derive(Debug)]
-pub(crate) struct InHand<'a> {
-    core: &'a TurnCore,
-    effect: Option<Effect>,
-}
-
-impl<'a> InHand<'a> {
-    pub(crate) fn new(core: &'a TurnCore, effect: Effect) -> Self {
-        Self { core, effect: Some(effect) }
-    }
-
-    /// Records that the effect was accepted.
-    pub(crate) fn accepted(mut self, kind: EffectKind, target: &str, id: &str) {
-        if let Some(effect) = self.effect.take() {
-            self.core.record_effect(effect.key, kind, target, id);
-        }
-    }
-}
-
-impl Drop for InHand<'_> {
-    fn drop(&mut self) {
-        let Some(effect) = self.effect else { return };
-        let mut effects = self.core.effects.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(counted) = effects.get_mut(&effect.first) {
-            counted.free.insert(effect.number);
-        }
-    }
-}
-
-/// How often an effect came, and which of its numbers were given back.
-#[derive(Debug, Default)]
-struct Counted {
-    next: u32,
-    free: BTreeSet<u32>,
-}
-
-/// An effect that is about to be asked for: its key, and the number that it has among its equals.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Effect {
-    pub(crate) key: EffectKey,
-    first: EffectKey,
-    number: u32,
-}
-
-impl TurnCore {
-    pub(crate) fn new(
-        services: Arc<Services>,
-        view: Arc<LiveView>,
-        turn: u64,
-        message: MessageId,
-        attempt: u32,
-        slot: Option<OwnedSemaphorePermit>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            services,
-            view,
-            turn,
-            message,
-            attempt,
-            cancel: CancellationToken::new(),
-            ended: AtomicBool::new(false),
-            slot: Mutex::new(TurnSlot { permit: slot, waits: 0, ended: false }),
-            effects: Mutex::default(),
-        })
-    }
-
-    pub(crate) fn cancel(&self) {
-        self.cancel.cancel();
-    }
-
-    /// Ends the turn: every handle to it is an error from here on. Returns its slot, if it holds one.
-    pub(crate) fn end(&self) -> Option<OwnedSemaphorePermit> {
-        self.ended.store(true, Ordering::Release);
-        let mut slot = self.slot();
-        slot.ended = true;
-        slot.permit.take()
-    }
-
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-    }
-
-    fn slot(&self) -> MutexGuard<'_, TurnSlot> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Gives the slot back for as long as a part of the turn waits for others.
-    pub(crate) fn step_aside(&self) -> Aside<'_> {
-        let mut slot = self.slot();
-        slot.waits += 1;
-        drop(slot.permit.take());
-        Aside { core: self, over: false }
-    }
-
-    /// Returns the next effect of this kind, target and content.
-    pub(crate) fn effect(&self, kind: EffectKind, target: &str, content: &[u8]) -> Effect {
-        let session = self.view.id();
-        let first = EffectKey::new(session, &self.message, kind, target, content, 0);
-        let mut effects = self.effects.lock().unwrap_or_else(PoisonError::into_inner);
-        let counted = effects.entry(first).or_default();
-        let number = counted.free.pop_first().unwrap_or_else(|| {
-            counted.next += 1;
-            counted.next - 1
-        });
-        let key = if number == 0 { first } else { EffectKey::new(session, &self.message, kind, target, content, number) };
-        Effect { key, first, number }
-    }
-
-    /// Returns the effect that a key of the caller's choice names, which is the same one however often it is asked for.
-    pub(crate) fn named_effect(&self, kind: EffectKind, target: &str, name: &[u8]) -> Effect {
-        let key = EffectKey::new(self.view.id(), &self.message, kind, target, name, 0);
-        Effect { key, first: key, number: 0 }
-    }
-
-    /// Tells whether the log says that an effect was accepted, by an earlier attempt or this one. Then nothing needs to be done again.
-    pub(crate) fn was_accepted(&self, key: EffectKey) -> bool {
-        let key = key.to_string();
-        self.view.log.look(|fold| fold.serving().effects.contains(&key))
-    }
-
-    /// Records that an effect was accepted, once. It rides along with the next commit: should it be lost, the next attempt records it.
-    fn record_effect(&self, key: EffectKey, kind: EffectKind, target: &str, id: &str) {
-        if self.has_ended() || self.was_accepted(key) {
-            return;
-        }
-        let key = key.to_string();
-        self.append(vec![Body::EffectAccepted { turn: self.turn, message: self.message.clone(), key, kind, target: target.to_owned(), id: id.to_owned() }]);
-    }
-
-    /// Hands events over without waiting; a failure ends the Activation at its next write.
-    fn append(&self, bodies: Vec<Body>) {
-        let pending = self.view.log.append(bodies, Vec::new());
-        let view = self.view.clone();
-        if self.services.store.is_inline() {
-            // Already decided: remember a failure.
-            if let Some(done) = futures::FutureExt::now_or_never(pending.done()) {
-                drop(view.log.settled(done));
-            }
-        } else {
-            tokio::spawn(async move { drop(view.log.settled(pending.done().await)) });
-        }
-    }
-
-    async fn append_durably(&self, bodies: Vec<Body>) -> Result<(), WriteError> {
-        let done = self.view.log.append(bodies, Vec::new()).done().await;
-        self.view.log.settled(done).map(|_| ())
-    }
-}
 
 /// One turn, handed to a [`Behavior`](crate::Behavior).
 ///
@@ -521,7 +297,7 @@ impl Turn {
         let delegated = self.agent.start_one_shot(delegate).await?;
         let aside = self.core.step_aside();
         let answer = tokio::select! {
-            answer = crate::agent::answer_of(&self.core.services, &delegated.child) => answer,
+            answer = crate::wait::answer_of(&self.core.services, &delegated.child) => answer,
             () = self.core.cancel.cancelled() => Err(TurnError::new("CANCELLED", "the turn was cancelled")),
         };
         aside.end().await;
@@ -587,7 +363,7 @@ impl Turn {
         let read = self.core.services.readers.read(move |reader| {
             let mut params = Vec::with_capacity(children.len());
             for child in children {
-                params.push(crate::agent::params_of(reader, child)?);
+                params.push(crate::reach::params_of(reader, child)?);
             }
             Ok::<_, StoreError>(params)
         });
@@ -612,9 +388,9 @@ impl Turn {
     }
 
     async fn wait_for_children(&self) -> Result<(), TurnError> {
-        let mut patience = crate::agent::Patience::default();
+        let mut patience = crate::wait::Patience::default();
         loop {
-            let childless = crate::agent::when_childless(&self.core.services, self.session());
+            let childless = crate::wait::when_childless(&self.core.services, self.session());
             tokio::pin!(childless);
             loop {
                 tokio::select! {
@@ -629,7 +405,7 @@ impl Turn {
                 self.core.cancel.cancelled().await;
                 continue;
             }
-            if !crate::agent::wake_runnable_children(&self.core.services, self.session(), &mut patience).await? {
+            if !crate::wait::wake_runnable_children(&self.core.services, self.session(), &mut patience).await? {
                 break;
             }
         }

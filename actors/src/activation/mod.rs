@@ -44,7 +44,8 @@ use crate::{
     race::race_point,
     registry::{Incarnation, RegistryMessage},
     services::Services,
-    turn::{Turn, TurnCore},
+    turn::Turn,
+    turn_core::TurnCore,
 };
 
 #[cfg(test)]

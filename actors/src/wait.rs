@@ -1,0 +1,117 @@
+//! Waiting for children: until none is live or can be, or until one has answered.
+
+use std::{collections::HashMap, sync::Arc};
+
+use greenroom_session::{
+    event::Role,
+    head::Head,
+    id::{Seq, SessionId},
+    listing::Verdict,
+    message::text_of,
+};
+use tokio::sync::oneshot;
+
+use crate::{behavior::TurnError, registry::RegistryMessage, services::Services};
+
+/// Waits until no live session is owned by `parent`.
+pub(crate) async fn when_childless(services: &Services, parent: &SessionId) {
+    let (reply, done) = oneshot::channel();
+    if services.registry.send_message(RegistryMessage::WhenChildless { parent: parent.clone(), reply }).is_ok() {
+        // A registry that ended has no live children left.
+        drop(done.await);
+    }
+}
+
+/// What was tried for children that have work and do not run.
+#[derive(Debug, Default)]
+pub(crate) struct Patience(HashMap<SessionId, (Head, u32)>);
+
+/// How often a child that does not get on is started again by whoever waits for it.
+const TRIES: u32 = 3;
+
+impl Patience {
+    /// Tells whether it is worth another try, and counts it.
+    pub(crate) fn tries(&mut self, id: &SessionId, head: &Head) -> bool {
+        let entry = self.0.entry(id.clone()).or_insert_with(|| (head.clone(), 0));
+        if entry.0 != *head {
+            *entry = (head.clone(), 0);
+        }
+        entry.1 += 1;
+        entry.1 <= TRIES
+    }
+}
+
+/// Wakes direct children that have work and are not live; tells whether any is worth waiting for.
+pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &SessionId, patience: &mut Patience) -> Result<bool, TurnError> {
+    let id = parent.clone();
+    let own = services.store.owner().clone();
+    let children = services
+        .readers
+        .read(move |reader| {
+            let children = reader.children(Some(&id), None, usize::MAX)?;
+            let described = reader.describe(&children, false)?;
+            Ok::<_, greenroom_session::store::StoreError>(children.into_iter().zip(described).collect::<Vec<_>>())
+        })
+        .await
+        .map_err(|error| TurnError::new(error.code(), error.to_string()))?;
+    let mut worth = false;
+    let mut elsewhere = false;
+    for (child, described) in children {
+        let Ok(description) = described else { continue };
+        let Verdict::Child { agent, .. } = &description.verdict else { continue };
+        if description.holder.as_ref().is_some_and(|holder| *holder != own) {
+            elsewhere |= description.head.has_work();
+        } else if (description.is_runnable() || description.head.has_work())
+            && services.config.behaviors.contains_key(agent)
+            && patience.tries(&child.id, &description.head)
+        {
+            services.wake(&child.id, Some(parent));
+            worth = true;
+        }
+    }
+    if elsewhere && !worth {
+        // Another process serves it; nothing here is told when it is done.
+        tokio::time::sleep(services.config.poll_interval).await;
+    }
+    Ok(worth || elsewhere)
+}
+
+/// Waits until a child has served what it has, and returns what it said last.
+pub(crate) async fn answer_of(services: &Arc<Services>, child: &SessionId) -> Result<String, TurnError> {
+    let mut patience = Patience::default();
+    loop {
+        let (reply, gone) = oneshot::channel();
+        if services.registry.send_message(RegistryMessage::WhenGone { session: child.clone(), reply }).is_ok() {
+            drop(gone.await);
+        }
+        let id = child.clone();
+        let log = services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| TurnError::new(error.code(), error.to_string()))?;
+        let head = log.fold.head();
+        if head.has_work() {
+            if services.is_draining() {
+                // The child was cut off; whoever waits for it is about to be, too.
+                std::future::pending::<()>().await;
+            }
+            if !patience.tries(child, head) {
+                return Err(TurnError::new("NOT_RESUMABLE", format!("child {child} has work and cannot run")));
+            }
+            services.wake(child, log.fold.header().parent.as_ref());
+            continue;
+        }
+        return match head.last.as_ref().map(|last| (last.kind.as_str(), last.code.clone())) {
+            Some(("completed" | "max_tokens", _)) => {
+                let own: Seq = log.fold.header().seed_length;
+                let said = log
+                    .fold
+                    .surface()
+                    .nodes()
+                    .iter()
+                    .rev()
+                    .find(|node| node.seq >= own && node.message.role == Role::Assistant && !node.message.content.is_empty());
+                Ok(said.map(|node| text_of(&node.message.content)).unwrap_or_default())
+            }
+            Some((kind, code)) => Err(TurnError::new(code.unwrap_or_else(|| kind.to_uppercase()), format!("child {child} ended {kind}"))),
+            None => Err(TurnError::new("NOT_STARTED", format!("child {child} has not run"))),
+        };
+    }
+}

@@ -1,0 +1,29 @@
+//! What every store checks of events before it takes them, beyond what the fold refuses.
+
+use super::Refused;
+use crate::{
+    event::{Body, Event},
+    head::Head,
+    id::Epoch,
+};
+
+/// Refuses events that are written at creation only. What a session is never changes after its creation, so that what an index says of it cannot grow old.
+pub(super) fn check_lived(event: &Event) -> Result<(), Refused> {
+    match event.body {
+        Body::RootOpened(_) | Body::Descriptor(_) => {
+            Err(Refused::Invalid { code: "EVENT_INVALID", message: format!("`{}` is written at creation only", event.body.type_name()) })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses an opening whose events leave the epoch unbegun: its lease would be held by nobody who may write.
+pub(super) fn check_begun(head: &Head, epoch: Epoch) -> Result<(), Refused> {
+    let begun = head.live && head.epoch == epoch;
+    if begun { Ok(()) } else { Err(Refused::Invalid { code: "EVENT_INVALID", message: format!("the events do not begin epoch {epoch}") }) }
+}
+
+/// Refuses a closing whose events leave the epoch going on without a lease.
+pub(super) fn check_ended(head: &Head) -> Result<(), Refused> {
+    if head.live { Err(Refused::Invalid { code: "EVENT_INVALID", message: format!("the events do not end epoch {}", head.epoch) }) } else { Ok(()) }
+}

@@ -1,0 +1,199 @@
+//! Reading committed state.
+
+use std::{fmt, sync::Arc};
+
+use super::{LoadError, StoreError};
+use crate::{
+    codec::DecodeError,
+    event::Event,
+    fold::Fold,
+    header::Header,
+    id::{MessageId, Order, OwnerId, Seq, SessionId},
+    listing::{Cursor, Description},
+    message::InboxRecord,
+};
+
+/// A whole session as it is stored.
+///
+/// ```
+/// use greenroom_session::store::{Log, Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let Log { events, fold } = store.reader()?.load(&root)?;
+/// assert_eq!(events.len() as u64, fold.head().next_seq);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Log {
+    /// Every event, from seq 0.
+    pub events: Vec<Event>,
+    /// What follows from them and the pending messages.
+    pub fold: Fold,
+}
+
+/// A child as a trace finds it: its name and its header, no log read.
+///
+/// ```
+/// use greenroom_session::store::{Store, Traced};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let roots: Vec<Traced> = store.reader()?.children(None, None, 10)?;
+/// assert_eq!(roots[0].id, root);
+/// assert_eq!(roots[0].header.as_ref().map(|header| header.depth), Ok(0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traced {
+    /// Its id.
+    pub id: SessionId,
+    /// Its time, by the row that found it.
+    pub created_at: u64,
+    /// Its header, or what is wrong with it.
+    pub header: Result<Arc<Header>, DecodeError>,
+}
+
+/// Where a message stands.
+///
+/// ```
+/// use greenroom_session::{id::MessageId, store::{MessageState, Store}};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// let mut reader = store.reader()?;
+/// assert_eq!(reader.message(&root, &MessageId::new("m0")?)?, Some(MessageState::Pending(0)));
+/// assert_eq!(reader.message(&root, &MessageId::new("m1")?)?, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MessageState {
+    /// It waits at this place.
+    Pending(Order),
+    /// It has left the inbox.
+    Taken(Order),
+}
+
+/// A lease.
+///
+/// ```
+/// use greenroom_session::store::{Lease, Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let log = gs::store::Store::reader(&store)?.load(&root)?;
+/// # let (epoch, events) = gs::recover::begin_epoch(&log.fold, 2_000, 3);
+/// # let open = gs::store::Open { session: root.clone(), epoch, events: events.into(), claim: None };
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Open(open)])?[0].clone()?;
+/// let leases: Vec<Lease> = store.reader()?.leases(Some(&root))?;
+/// assert_eq!((&leases[0].session, &leases[0].owner), (&root, store.owner()));
+/// assert!(leases[0].alive);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The session.
+    pub session: SessionId,
+    /// Who holds it.
+    pub owner: OwnerId,
+    /// Whether the holder is alive.
+    pub alive: bool,
+}
+
+/// Reads committed state. Never writes, never wakes anybody.
+///
+/// ```
+/// use greenroom_session::store::{Reader, Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// # let accept = gs::store::Accept::new(root.clone(), gs::message::Message::turn("m0", "Begin.", gs::message::Source::User, 1_000)?);
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Accept(accept)])?;
+/// let mut reader: Box<dyn Reader> = store.reader()?;
+/// assert_eq!(reader.runnable(None, 10)?, [root.clone()]);
+/// assert_eq!(reader.inbox(&root, 10)?[0].message.text(), "Begin.");
+/// assert!(reader.leases(None)?.is_empty()); // reading has activated nobody
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Reader: Send + fmt::Debug {
+    /// Reads a header; `None` if there is no such session.
+    ///
+    /// # Errors
+    /// [`LoadError`] if the header is damaged or the store failed.
+    fn header(&mut self, id: &SessionId) -> Result<Option<Arc<Header>>, LoadError>;
+
+    /// Reads a whole session. Costs its length.
+    ///
+    /// # Errors
+    /// [`LoadError`] naming the damaged record.
+    fn load(&mut self, id: &SessionId) -> Result<Log, LoadError>;
+
+    /// Reads the events from `from` (inclusive), at most `limit`, in order.
+    ///
+    /// # Errors
+    /// [`LoadError`] naming the damaged record.
+    fn events(&mut self, id: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError>;
+
+    /// Reads the pending messages in order, at most `limit`.
+    ///
+    /// # Errors
+    /// [`LoadError`] naming the damaged record.
+    fn inbox(&mut self, id: &SessionId, limit: usize) -> Result<Vec<InboxRecord>, LoadError>;
+
+    /// Tells where a message stands; `None` if it was never accepted.
+    ///
+    /// # Errors
+    /// [`LoadError`] if there is no such session or the store failed.
+    fn message(&mut self, id: &SessionId, message: &MessageId) -> Result<Option<MessageState>, LoadError>;
+
+    /// Reads the children of `parent` (roots and orphans if `None`), by creation time then id, after `after`, at most `limit`.
+    ///
+    /// Costs the number of rows returned. An orphan is a session whose parent is not in the store.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed; a damaged header is a value.
+    fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError>;
+
+    /// Says of each child what a listing shows, in the same order. With `verify` the logs are read, else the derived rows where they are good.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed for all; damage or loss of one is a value.
+    fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError>;
+
+    /// Returns the ids that begin with `prefix`, in byte order, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed.
+    fn find(&mut self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError>;
+
+    /// Finds a child by its alias.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed.
+    fn alias(&mut self, parent: &SessionId, alias: &str) -> Result<Option<SessionId>, StoreError>;
+
+    /// Returns sessions in the tree of `root` (in all trees if `None`) that no live process holds and that have work, or whose last holder died
+    /// before it could settle them; at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed.
+    fn runnable(&mut self, root: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError>;
+
+    /// Returns the leases in the tree of `root` (in all trees if `None`).
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed.
+    fn leases(&mut self, root: Option<&SessionId>) -> Result<Vec<Lease>, StoreError>;
+}

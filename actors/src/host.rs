@@ -146,7 +146,7 @@ impl Host {
         self.keep(id).await
     }
 
-    async fn keep(&self, id: &SessionId) -> Result<RootHandle, RootError> {
+    pub(crate) async fn keep(&self, id: &SessionId) -> Result<RootHandle, RootError> {
         let pin = Pin::new(self, id);
         let view = ensure(&self.services(), id).await?;
         Ok(RootHandle { pin, view: std::sync::Mutex::new(view) })

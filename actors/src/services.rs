@@ -88,7 +88,9 @@ impl Services {
         message: Arc<Message>,
     ) -> Result<Done, WriteError> {
         let wake = message.wake;
-        let accept = Accept { session: session.clone(), message, inbox_limit: self.config.inbox_limit, note_limit: self.config.note_limit };
+        // A notice is never refused: it is the last word of a session, and there is one for a turn.
+        let note_limit = if message.source.kind() == "subagent-settled" { u64::MAX } else { self.config.note_limit };
+        let accept = Accept { session: session.clone(), message, inbox_limit: self.config.inbox_limit, note_limit };
         let [pending] = self.journal.submit([Op::Accept(accept)]);
         let mut waker = Waker { services: self, session, live, parent, armed: wake };
         let done = pending.done().await;

@@ -216,7 +216,8 @@ mod tests {
     /// Codes stand in the bodies of `fn code` and where one is made: `code: "…"`, `error("…"`, `Failure::new("…"`, `TurnError::new("…"`.
     fn codes_in(text: &str, found: &mut BTreeSet<String>) {
         let mut in_code = false;
-        for line in text.lines() {
+        // Examples of the documentation fail with codes of their own.
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
             if line.contains("fn code(") {
                 in_code = true;
             }

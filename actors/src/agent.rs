@@ -17,7 +17,7 @@ use crate::{
     activation::ActivationMessage,
     catalog::{CatalogMessage, Entry},
     delegate::{Delegate, Delegated},
-    error::{DeliverError, ListError, StartError, WriteError},
+    error::{DeliverError, ListError, QueryError, StartError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
     race::race_point,
@@ -167,7 +167,7 @@ impl Agent {
         }
         let [pending] = services.journal.submit([Op::Create(create)]);
         let wake = WakeOnDrop { services, child: child.clone(), parent: &parent.id };
-        let done = pending.done().await;
+        let done = pending.done_within(services.config.ask_deadline).await;
         race_point!("created-before-wake");
         let existing = match done {
             Ok(Done::Created { existing, .. }) => existing,
@@ -367,9 +367,9 @@ pub(crate) async fn list_children(services: &Services, parent: SessionId, cancel
     let (reply, entries) = oneshot::channel();
     let sent = catalog.send_message(CatalogMessage::ListChildren { parent, page: None, verify: false, cancel, reply });
     if sent.is_err() {
-        return Err(ListError::Query(crate::error::QueryError::Ended));
+        return Err(ListError::Query(QueryError::Ended));
     }
-    entries.await.unwrap_or(Err(ListError::Query(crate::error::QueryError::Ended))).map(|page| page.entries)
+    answered(entries, services.config.ask_deadline).await.map(|page| page.entries)
 }
 
 /// Wakes a created child even if its creator is dropped before it could.
@@ -390,4 +390,13 @@ fn completed_prefix(mut events: Vec<Event>) -> Vec<Event> {
     let end = events.iter().rposition(|event| matches!(event.body, Body::TurnEnd { .. })).map_or(0, |at| at + 1);
     events.truncate(end);
     events
+}
+
+/// Waits for an answer of the catalog or the query actor, not longer than this.
+pub(crate) async fn answered<T, E: From<QueryError>>(answer: oneshot::Receiver<Result<T, E>>, time: Duration) -> Result<T, E> {
+    match tokio::time::timeout(time, answer).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => Err(QueryError::Ended.into()),
+        Err(_) => Err(QueryError::TimedOut.into()),
+    }
 }

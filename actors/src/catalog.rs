@@ -423,6 +423,11 @@ fn reason_of(error: &QueryError) -> Option<Reason> {
     match error {
         QueryError::SessionNotFound(_) | QueryError::EventNotFound { .. } | QueryError::PersistenceFailed(_) => Some(Reason::Unavailable),
         QueryError::InvalidSurface { .. } | QueryError::SourceConflict(_) | QueryError::Corrupt { .. } => Some(Reason::Corrupt),
-        QueryError::InvalidLineage(_) | QueryError::InvalidWindow { .. } | QueryError::Cancelled | QueryError::Ended | QueryError::Unavailable => None,
+        QueryError::InvalidLineage(_)
+        | QueryError::InvalidWindow { .. }
+        | QueryError::Cancelled
+        | QueryError::TimedOut
+        | QueryError::Ended
+        | QueryError::Unavailable => None,
     }
 }

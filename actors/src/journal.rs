@@ -68,6 +68,21 @@ impl Pending {
         }
     }
 
+    /// Waits as [`Pending::done`] does, but not longer than this.
+    ///
+    /// # Errors
+    /// [`WriteError::TimedOut`] if there is no answer by then; the operation goes on.
+    ///
+    /// # Cancel safety
+    /// The operation goes on; only its result is lost.
+    pub(crate) async fn done_within(self, time: std::time::Duration) -> Result<Done, WriteError> {
+        if self.is_ready() {
+            // No timer for what is known.
+            return self.now();
+        }
+        tokio::time::timeout(time, self.done()).await.unwrap_or(Err(WriteError::TimedOut))
+    }
+
     /// Waits until the operation is durable or has failed.
     ///
     /// # Errors

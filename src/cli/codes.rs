@@ -122,6 +122,7 @@ pub(crate) const CODES: &[Code] = &[
     code("STORE_FAILED", Exit::Failed, "look at the disk and at the permissions of the store's folder"),
     code("STORE_FOREIGN", Exit::Usage, "name another file with --store; this one was not touched"),
     code("STORE_FULL", Exit::Failed, "make room on the disk; nothing that was accepted is lost"),
+    code("STORE_LOCKED", Exit::Held, "another process holds the store's write lock; it may be stopped (`ps`, `kill -CONT`)"),
     code("STORE_NOT_FOUND", Exit::NotFound, "name the store with --store or GREENROOM_STORE; `greenroom run` makes one"),
     code("STORE_UNSUPPORTED", Exit::Usage, "use a store that this greenroom and this file system support"),
     code("STORE_URL", Exit::Usage, "write `sqlite:PATH` or `memory:`"),

@@ -168,7 +168,9 @@ mod tests {
         ] {
             writeln!(text, "| {} | {means} |", exit as u8).unwrap();
         }
-        text.push_str("\nA `run` that has come to its end and failed exits with 1, whatever code the root's last turn or a session that cannot run has failed with.\n");
+        text.push_str(
+            "\nA `run` that has come to its end and failed exits with 1, whatever code the root's last turn or a session that cannot run has failed with.\n",
+        );
         text.push_str("\n| code | exit | what to do |\n|---|---|---|\n");
         for code in CODES {
             writeln!(text, "| `{}` | {} | {} |", code.name, code.exit as u8, code.help.replace('|', "\\|")).unwrap();

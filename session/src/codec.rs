@@ -57,6 +57,9 @@ pub enum EncodeError {
     /// The data is not JSON.
     #[error("the data is not JSON")]
     Json(#[source] serde_json::Error),
+    /// A field has a value that no reader takes.
+    #[error("{0}")]
+    Field(&'static str),
 }
 
 impl EncodeError {
@@ -65,7 +68,7 @@ impl EncodeError {
         match self {
             Self::TooDeep => "EVENT_TOO_DEEP",
             Self::TooLarge(_) => "EVENT_TOO_LARGE",
-            Self::Json(_) => "EVENT_INVALID",
+            Self::Json(_) | Self::Field(_) => "EVENT_INVALID",
         }
     }
 }
@@ -117,8 +120,9 @@ fn malformed(error: serde_json::Error) -> DecodeError {
 /// Encodes a header.
 ///
 /// # Errors
-/// [`EncodeError`]; a header of valid ids always encodes.
+/// [`EncodeError::Field`] if [`decode_header`] would refuse it.
 pub fn encode_header(header: &Header) -> Result<Encoded, EncodeError> {
+    check_header(header).map_err(EncodeError::Field)?;
     let body = serde_json::to_vec(header).map_err(EncodeError::Json)?;
     let crc = header_crc(&body);
     Ok(Encoded { body, crc })
@@ -150,13 +154,24 @@ pub fn decode_header(id: &SessionId, body: &[u8], crc: u32) -> Result<Header, De
     if header.id != *id {
         return Err(DecodeError::Misplaced(format!("the header is of session {:?}", header.id)));
     }
+    check_header(&header).map_err(|reason| DecodeError::Malformed(reason.into()))?;
+    Ok(header)
+}
+
+/// What a header must hold on its way to the disk and back.
+fn check_header(header: &Header) -> Result<(), &'static str> {
     if header.created_at > MAX_INTEGER || header.seed_length > MAX_INTEGER {
-        return Err(DecodeError::Malformed("an integer is out of range".into()));
+        return Err("an integer is out of range");
     }
     if header.cwd.as_ref().is_some_and(|cwd| !cwd.starts_with('/')) {
-        return Err(DecodeError::Malformed("`cwd` must be absolute".into()));
+        return Err("`cwd` must be absolute");
     }
-    Ok(header)
+    Ok(())
+}
+
+/// What the envelope of an event must hold on its way to the disk and back.
+fn check_time(time: u64) -> Result<(), &'static str> {
+    if time > MAX_INTEGER { Err("`time` is out of range") } else { Ok(()) }
 }
 
 fn header_crc(body: &[u8]) -> u32 {
@@ -166,7 +181,7 @@ fn header_crc(body: &[u8]) -> u32 {
 /// Encodes an event of session `id`.
 ///
 /// # Errors
-/// [`EncodeError`] if the event is too deep, too large or not JSON.
+/// [`EncodeError`] if the event is too deep, too large or not JSON, or if its time is out of range.
 pub fn encode_event(id: &SessionId, event: &Event) -> Result<Encoded, EncodeError> {
     #[derive(Serialize)]
     struct Wire<'a> {
@@ -188,6 +203,7 @@ pub fn encode_event(id: &SessionId, event: &Event) -> Result<Encoded, EncodeErro
         Opaque(&'a serde_json::Value),
     }
 
+    check_time(event.time).map_err(EncodeError::Field)?;
     let data = match &event.body {
         Body::Opaque(opaque) => WireData::Opaque(&opaque.data),
         body => WireData::Body(body),
@@ -218,6 +234,7 @@ pub fn encode_event(id: &SessionId, event: &Event) -> Result<Encoded, EncodeErro
 /// [`EncodeError`] as [`encode_event`].
 pub fn check_event(event: &Event) -> Result<(), EncodeError> {
     const SMALL: usize = 1024 * 1024;
+    check_time(event.time).map_err(EncodeError::Field)?;
     let plain = match &event.body {
         Body::UserMessage(message) => {
             message.content.iter().map(crate::message::Block::len).sum::<usize>() < SMALL && !matches!(message.source, crate::message::Source::Other(_))
@@ -265,9 +282,7 @@ pub fn decode_event(id: &SessionId, seq: Seq, body: &[u8], crc: u32) -> Result<E
     if wire.seq != seq {
         return Err(DecodeError::Misplaced(format!("the event says seq {}", wire.seq)));
     }
-    if wire.time > MAX_INTEGER {
-        return Err(DecodeError::Malformed("`time` is out of range".into()));
-    }
+    check_time(wire.time).map_err(|reason| DecodeError::Malformed(reason.into()))?;
     let body = Body::decode(&wire.r#type, wire.data.get()).map_err(|error| DecodeError::Malformed(format!("{}: {error}", wire.r#type)))?;
     Ok(Event {
         seq,

@@ -303,10 +303,27 @@ mod tests {
 
     #[test]
     fn derived_ids_do_not_move_between_releases() -> Result<(), IdError> {
-        let key = EffectKey::new(&SessionId::new("s")?, &MessageId::new("m")?, EffectKind::Delegate, "t", b"c", 0);
-        assert_eq!(key.to_string(), EffectKey::new(&SessionId::new("s")?, &MessageId::new("m")?, EffectKind::Delegate, "t", b"c", 0).to_string());
-        // The boundary between two parts is part of the key.
-        assert_ne!(key, EffectKey::new(&SessionId::new("s")?, &MessageId::new("m")?, EffectKind::Delegate, "tc", b"", 0));
+        let (session, message) = (SessionId::new("s")?, MessageId::new("m")?);
+        let key = EffectKey::new(&session, &message, EffectKind::Delegate, "t", b"c", 0);
+        let derived = [key.to_string(), key.session_id().to_string(), key.message_id().to_string(), notice_id(&session, 1).to_string()];
+        assert_eq!(
+            derived,
+            [
+                "ad40dc82-2a8f-5cfc-a784-9eadf9d3239f",
+                "4042f9c7-f3a2-511f-90ef-bf2f5788feec",
+                "2be70f98-adea-5bdb-ad52-144bde691f68",
+                "d4dc742f-4c24-5d31-b44d-dab8507ae5a4",
+            ]
+        );
+        // Kind, boundary between two parts, and rank are part of the key.
+        for other in [
+            EffectKey::new(&session, &message, EffectKind::Send, "t", b"c", 0),
+            EffectKey::new(&session, &message, EffectKind::Delegate, "tc", b"", 0),
+            EffectKey::new(&session, &message, EffectKind::Delegate, "t", b"c", 1),
+        ] {
+            assert_ne!(key, other);
+        }
+        assert_ne!(notice_id(&session, 1), notice_id(&session, 2));
         Ok(())
     }
 }

@@ -4,10 +4,10 @@ use std::{borrow::Cow, sync::Arc};
 
 use futures::future::BoxFuture;
 use greenroom_actors::{Behavior, Delegate, Turn, TurnEnd, TurnError};
-use greenroom_session::{id::SessionId, limits::MAX_MESSAGE_BYTES};
+use greenroom_session::{id::SessionId, limits::MAX_MESSAGE_BYTES, text::label_from};
 use serde_json::Value;
 
-use super::{Stage, label_of, request, voice::Voice};
+use super::{Stage, request, voice::Voice};
 use crate::{
     command::{self, Answer, AnswerMode, CommandError, CommandSpec, End},
     program::{self, AnswerFormat, Template},
@@ -105,7 +105,7 @@ impl CommandAgent {
             turn.memo(memo)?;
         }
         for wanted in answer.delegate {
-            let mut delegate = Delegate::new(wanted.agent, label_of(&wanted.description), wanted.prompt);
+            let mut delegate = Delegate::new(wanted.agent, label_from(&wanted.description), wanted.prompt);
             delegate.alias = wanted.alias;
             if !wanted.params.is_empty() {
                 delegate.params = Some(Value::Object(wanted.params));

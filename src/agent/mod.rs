@@ -9,7 +9,6 @@
 mod cast;
 mod command;
 mod guards;
-mod label;
 mod reports;
 mod request;
 mod script;
@@ -20,7 +19,6 @@ mod voice;
 pub use cast::{CastError, cast};
 pub use command::CommandAgent;
 pub use guards::Guards;
-pub use label::label_of;
 pub use script::ScriptAgent;
 
 use std::path::PathBuf;

@@ -8,14 +8,17 @@ use greenroom_actors::{
     catalog::Entry,
     error::{DeliverError, StartError},
 };
-use greenroom_session::{descriptor::Mode, id::SessionId, text::Escaped};
+use greenroom_session::{
+    descriptor::Mode,
+    id::SessionId,
+    text::{Escaped, label_from},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
     Stage,
     command::{child, param},
-    label_of,
     reports::{self, Failure},
     voice::Voice,
 };
@@ -249,9 +252,9 @@ impl Player<'_> {
 
     /// Starts a child. Within a `for_each` a refusal is returned and not an error.
     async fn delegate(&self, wanted: &Delegate, item: Option<&Item>) -> Result<Option<Failure>, TurnError> {
-        let label = label_of(&self.render(&wanted.description, item));
+        let label = label_from(&self.render(&wanted.description, item));
         let mut delegate = greenroom_actors::Delegate::new(&wanted.agent, &label, self.render(&wanted.prompt, item));
-        delegate.alias = wanted.alias.as_ref().map(|alias| label_of(&self.render(alias, item)));
+        delegate.alias = wanted.alias.as_ref().map(|alias| label_from(&self.render(alias, item)));
         delegate.params = wanted.params.as_ref().map(|params| params.render(&|name| self.value(name, item)));
         if wanted.provider == Provider::Fork {
             "fork".clone_into(&mut delegate.provider);

@@ -57,7 +57,6 @@ pub(crate) const CODES: &[Code] = &[
     code("AGENT_UNAVAILABLE", Exit::Usage, "this greenroom cannot play an agent of this kind; use a script or a command"),
     code("AGENT_UNKNOWN", Exit::Usage, "run with a program file that has an agent of this name; the messages wait until then"),
     code("ALIAS_TAKEN", Exit::NotAllowed, "give the child another `as`, or send to the one that has it"),
-    code("ALREADY_STARTED", Exit::NotAllowed, "the message has a turn; interrupt it instead"),
     code("AMBIGUOUS_ID", Exit::Usage, "give more characters of the id"),
     code("ATTEMPTS_EXHAUSTED", Exit::Failed, "the message ended the process three times; `greenroom log ID` shows what it did; send another one"),
     code("BUSY", Exit::Failed, "the receiver has as many messages waiting as it takes; run it, then send again"),
@@ -79,7 +78,6 @@ pub(crate) const CODES: &[Code] = &[
     code("EVENT_UNKNOWN", Exit::Failed, "a newer greenroom wrote to this session; use that one to go on with it"),
     code("FENCED", Exit::Held, "another process has taken the session over; nothing is lost"),
     code("FILES_UNREADABLE", Exit::Failed, "look at the folder and its permissions"),
-    code("FORK_OPEN_TURN", Exit::Failed, "fork after a turn has ended"),
     code("INDETERMINATE", Exit::Failed, "it may have been done; the same again with the same --message-id is safe"),
     code("INVALID_CURSOR", Exit::Usage, "give the cursor exactly as the page before printed it"),
     code("INVALID_ID", Exit::Usage, "an id has 1 to 512 bytes and no NUL character"),
@@ -170,6 +168,9 @@ mod tests {
         ] {
             writeln!(text, "| {} | {means} |", exit as u8).unwrap();
         }
+        text.push_str(
+            "\nA `run` that has come to its end and failed exits with 1, whatever code the root's last turn or a session that cannot run has failed with.\n",
+        );
         text.push_str("\n| code | exit | what to do |\n|---|---|---|\n");
         for code in CODES {
             writeln!(text, "| `{}` | {} | {} |", code.name, code.exit as u8, code.help.replace('|', "\\|")).unwrap();
@@ -191,25 +192,41 @@ mod tests {
     #[test]
     fn every_code_of_the_error_enums_is_in_the_table() {
         let mut found = BTreeSet::new();
-        for folder in ["src", "actors/src", "session/src"] {
-            read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut found);
+        for text in sources() {
+            codes_in(&text, &mut found);
         }
         assert!(found.len() > 40, "the sources were read: {found:?}");
         let missing: Vec<_> = found.iter().filter(|name| !CODES.iter().any(|code| code.name == **name)).collect();
         assert!(missing.is_empty(), "not in the table: {missing:?}");
     }
 
-    fn read(folder: &Path, found: &mut BTreeSet<String>) {
+    #[test]
+    fn every_code_of_the_table_is_one_that_something_fails_with() {
+        let sources = sources();
+        let dead: Vec<_> = CODES.iter().map(|code| code.name).filter(|name| !sources.iter().any(|text| text.contains(&format!("\"{name}\"")))).collect();
+        assert!(dead.is_empty(), "nothing fails with: {dead:?}");
+    }
+
+    /// Returns what the sources of all crates say, without comments and tests, and without the table itself.
+    fn sources() -> Vec<String> {
+        let mut texts = Vec::new();
+        for folder in ["src", "actors/src", "session/src"] {
+            read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut texts);
+        }
+        texts
+    }
+
+    fn read(folder: &Path, texts: &mut Vec<String>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.file_stem().is_some_and(|name| name == "tests") {
                 // Behaviours of tests fail with codes of their own.
             } else if path.is_dir() {
-                read(&path, found);
+                read(&path, texts);
             } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("cli/codes.rs") {
                 let text = fs::read_to_string(&path).unwrap();
-                let text = text.split("#[cfg(test)]").next().unwrap();
-                codes_in(text, found);
+                let code = text.split("#[cfg(test)]\nmod tests").next().unwrap().lines().filter(|line| !line.trim_start().starts_with("//"));
+                texts.push(code.collect::<Vec<_>>().join("\n"));
             }
         }
     }

@@ -125,7 +125,7 @@ pub(crate) fn unfinished(report: &RunReport) -> Failure {
     let failure = match &report.outcome {
         Some(TurnEnd::Error { code, message }) => Failure::new(code.clone(), format!("the root's last turn failed: {message}")),
         Some(TurnEnd::Completed) => match report.stuck.first() {
-            Some(stuck) => Failure::new(stuck.code, format!("{} sessions have work and cannot run", report.stuck.len())),
+            Some(stuck) => Failure::new(stuck.code, stuck_line(report.stuck.len())),
             None => Failure::new("TURN_FAILED", "the run did not come to its end"),
         },
         Some(other) => Failure::new("TURN_FAILED", format!("the root's last turn ended as {}", other.as_str())),
@@ -134,6 +134,21 @@ pub(crate) fn unfinished(report: &RunReport) -> Failure {
     failure.exit(Exit::Failed).help(format!("`greenroom log {root}` shows what led to it"))
 }
 
+fn stuck_line(count: usize) -> String {
+    if count == 1 { "1 session has work and cannot run".to_owned() } else { format!("{count} sessions have work and cannot run") }
+}
+
 pub(crate) fn current_folder() -> Result<PathBuf, Failure> {
     std::env::current_dir().map_err(|error| Failure::new("USAGE", format!("the current folder is not known: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_stuck_session_is_told_of_as_one() {
+        assert_eq!(stuck_line(1), "1 session has work and cannot run");
+        assert_eq!(stuck_line(2), "2 sessions have work and cannot run");
+    }
 }

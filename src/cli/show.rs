@@ -158,7 +158,7 @@ impl Shown {
             let message = &record.message;
             let source = message.source.session().map_or_else(String::new, |session| format!(" {}", Escaped(session.as_str())));
             let waits = if record.held { ", held" } else { "" };
-            let text = label_from(&message.text().chars().take(60).collect::<String>());
+            let text = label_from(&message.text().trim().chars().take(60).collect::<String>());
             rows.push((
                 "",
                 format!(

@@ -3,11 +3,11 @@
 //! An answer is text or one JSON object. Reading it is strict: a misspelt key is an error and not
 //! a silently ignored wish. Whether an agent or a recipient exists is not known here.
 
+use greenroom_session::text::{Escaped, EscapedLines};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::CommandError;
-use super::tail::escape;
 
 /// How the standard output of a command is read.
 ///
@@ -164,12 +164,12 @@ fn parse_object(text: &str) -> Result<Answer, CommandError> {
             let before = text.get(..before).unwrap_or_default();
             let line = before.matches('\n').count() + 1;
             let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            let found = escape(&other.to_string());
+            let found = Escaped(other.encode_utf8(&mut [0; 4])).to_string();
             return Err(bad(format!("expected a JSON object, found `{found}` at line {line} column {column}")));
         }
     }
     // The message may quote the text.
-    serde_json::from_str(text).map_err(|error| bad(escape(&error.to_string())))
+    serde_json::from_str(text).map_err(|error| bad(EscapedLines(&error.to_string()).to_string()))
 }
 
 #[cfg(test)]

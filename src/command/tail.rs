@@ -1,5 +1,7 @@
 //! The end of a stream, and how to print it safely.
 
+use greenroom_session::text::EscapedLines;
+
 /// How much of standard error is kept.
 pub(super) const TAIL_BYTES: usize = 4 * 1024;
 
@@ -34,8 +36,8 @@ impl Tail {
             0
         };
         let text = String::from_utf8_lossy(self.bytes.get(start..).unwrap_or_default());
-        let text = escape(&text);
-        if self.cut { format!("...{text}") } else { text }
+        let dots = if self.cut { "..." } else { "" };
+        format!("{dots}{}", EscapedLines(&text))
     }
 
     /// Keeps only the last `keep` bytes.
@@ -44,24 +46,6 @@ impl Tail {
         self.cut |= excess > 0;
         self.bytes.drain(..excess);
     }
-}
-
-/// Escapes what a terminal would obey or reorder; newlines and tabs stay.
-pub(super) fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        if (c.is_control() && c != '\n' && c != '\t') || is_direction(c) {
-            safe.extend(c.escape_default());
-        } else {
-            safe.push(c);
-        }
-    }
-    safe
-}
-
-/// Whether a character changes the direction of the text around it (Unicode 16, UAX #9, 2.1-2.6).
-fn is_direction(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -99,6 +83,9 @@ mod tests {
 
     #[test]
     fn what_a_terminal_would_obey_is_escaped() {
-        assert_eq!(tail_of(&[b"\x1b[2Jgone\r\n\tok \xff", "\u{9b}1m\u{202e}".as_bytes()]), "\\u{1b}[2Jgone\\r\n\tok \u{fffd}\\u{9b}1m\\u{202e}");
+        assert_eq!(
+            tail_of(&[b"\x1b[2Jgone\r\n\tok \xff", "\u{9b}1m\u{202e}\u{2028}".as_bytes()]),
+            "\\u{1b}[2Jgone\\r\n\tok \u{fffd}\\u{9b}1m\\u{202e}\\u{2028}"
+        );
     }
 }

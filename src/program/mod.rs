@@ -29,7 +29,6 @@ mod duration;
 mod error;
 mod file;
 mod files;
-mod label;
 mod parse;
 mod step;
 mod template;

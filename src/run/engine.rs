@@ -12,6 +12,7 @@ use greenroom_session::{
     id::SessionId,
     message::text_of,
     store::{LoadError, Reader, Store, StoreError},
+    text::label_from,
 };
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
@@ -22,7 +23,7 @@ use super::{
     tally::Tally,
 };
 use crate::{
-    agent::{Guards, Stage, cast, label_of},
+    agent::{Guards, Stage, cast},
     program::{AgentSpec, Bindings, Program},
     runtime::Runtime,
 };
@@ -179,8 +180,8 @@ impl Plan {
             return Ok(Self { root: Some(id), opened, bindings, prompt, changed, log_length, before: tally });
         }
         let label = match (&program.run.label, &prompt) {
-            (Some(label), _) => label_of(&label.render(&lookup)),
-            (None, Some(prompt)) => label_of(&prompt.chars().take(LABEL_CHARS).collect::<String>()),
+            (Some(label), _) => label_from(&label.render(&lookup)),
+            (None, Some(prompt)) => label_from(&prompt.chars().take(LABEL_CHARS).collect::<String>()),
             (None, None) => String::new(),
         };
         let opened = RootOpened {

@@ -124,15 +124,32 @@ fn all_items() -> Vec<Item> {
 fn has_example(docs: &str) -> bool {
     let mut opened: Option<&str> = None;
     for language in docs.lines().filter_map(|line| line.trim().strip_prefix("```")) {
-        if let Some(opened) = opened.take() {
-            if matches!(opened, "" | "rust") {
-                return true;
-            }
-        } else {
-            opened = Some(language);
+        match opened {
+            None => opened = Some(language),
+            Some("" | "rust") if language.is_empty() => return true,
+            Some(_) if language.is_empty() => opened = None,
+            // A fence that names a language closes nothing.
+            Some(_) => {}
         }
     }
     false
+}
+
+#[test]
+fn only_a_closed_block_of_rust_is_an_example() {
+    for (docs, expected) in [
+        ("", false),
+        ("```\nassert!(true);\n```", true),
+        ("```rust\nassert!(true);\n```", true),
+        ("```text\na picture\n```", false),
+        ("```text\na picture\n```\nand words", false),
+        ("```text\na picture\n```\nand code:\n```\nassert!(true);\n```", true),
+        ("```text\n```rust\n```", false),
+        ("```toml\na = 1\n```\n```json\n{}\n```", false),
+        ("```\nnever closed", false),
+    ] {
+        assert_eq!(has_example(docs), expected, "{docs:?}");
+    }
 }
 
 fn assert_none(what: &str, wrong: &[String]) {

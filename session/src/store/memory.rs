@@ -14,7 +14,7 @@ use super::{
     StoreError, Traced, check_begun, check_ended, check_lived,
 };
 use crate::{
-    codec::{check_event, check_message},
+    codec::{check_event, check_message, encode_header},
     event::Event,
     fold::Fold,
     head::Head,
@@ -140,6 +140,7 @@ impl MemoryStore {
         let family = families.entry(op.session.parent.clone()).or_default();
         let sibling_time = if op.session.parent.is_some() { family.children.last().map_or(0, |(time, _)| *time) } else { 0 };
         let header = Arc::new(op.session.at(op.time.max(parent_time).max(sibling_time).min(MAX_INTEGER)));
+        encode_header(&header)?;
         let mut fold = Fold::new(header.clone());
         for event in &*op.events {
             fold.apply_event(event)?;

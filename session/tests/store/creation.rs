@@ -6,6 +6,7 @@ use greenroom_session::{
     descriptor::Descriptor,
     event::Body,
     header::NewSession,
+    limits::MAX_INTEGER,
     store::{Done, Op, Refused},
 };
 
@@ -21,6 +22,7 @@ crate::on_every_store!(
     an_alias_is_taken_once_per_parent,
     an_inherited_prefix_brings_no_descriptor,
     a_malformed_seed_is_refused_and_leaves_nothing,
+    a_header_that_no_reader_would_take_is_refused_and_leaves_nothing,
 );
 
 fn the_same_creation_again_is_the_same_acceptance(f: &Fixture) {
@@ -110,4 +112,23 @@ fn a_malformed_seed_is_refused_and_leaves_nothing(f: &Fixture) {
     assert_eq!(results[0].as_ref().unwrap_err().code(), "EVENT_INVALID");
     assert!(results[1].is_ok() && results[2].is_ok());
     assert_eq!(f.reader().header(&sid("r")).unwrap(), None);
+}
+
+fn a_header_that_no_reader_would_take_is_refused_and_leaves_nothing(f: &Fixture) {
+    f.root("r");
+    for wrong in ["relative", "./dot", ""] {
+        let mut create = child("a", "r", Some("anna"), 1);
+        create.session.cwd = Some(wrong.into());
+        assert_eq!(f.one(Op::Create(create)).unwrap_err().code(), "EVENT_INVALID", "{wrong:?}");
+    }
+    let mut create = child("a", "r", Some("anna"), 1);
+    create.session.seed_length = MAX_INTEGER + 1;
+    assert_eq!(f.one(Op::Create(create)).unwrap_err().code(), "EVENT_INVALID");
+    assert_eq!(f.reader().header(&sid("a")).unwrap(), None);
+    assert!(f.reader().children(Some(&sid("r")), None, 9).unwrap().is_empty());
+    // The alias was not taken.
+    let mut create = child("b", "r", Some("anna"), 1);
+    create.session.cwd = Some("/absolute".into());
+    assert_eq!(f.create(create).cwd.as_deref(), Some("/absolute"));
+    assert_eq!(f.load("b").fold.header().cwd.as_deref(), Some("/absolute"));
 }

@@ -3,7 +3,7 @@
 use greenroom_session::{
     event::Body,
     event::Opaque,
-    limits::{MAX_EVENT_BYTES, MAX_MESSAGE_BYTES},
+    limits::{MAX_EVENT_BYTES, MAX_INTEGER, MAX_MESSAGE_BYTES},
     message::{Message, Source},
     store::{Done, Op},
 };
@@ -16,6 +16,7 @@ crate::on_every_store!(
     a_message_that_its_event_could_not_hold_is_refused,
     a_message_that_nests_too_deep_is_refused,
     an_event_that_is_too_large_or_too_deep_is_refused,
+    an_event_whose_time_no_reader_would_take_is_refused,
     labels_and_texts_come_back_as_they_were,
 );
 
@@ -67,6 +68,20 @@ fn an_event_that_is_too_large_or_too_deep_is_refused(f: &Fixture) {
     assert_eq!(code(json!("x".repeat(MAX_EVENT_BYTES))), "EVENT_TOO_LARGE");
     assert_eq!(f.one(append(&fence, vec![event(nested(127))], vec![])), Ok(Done::Appended));
     assert_eq!(f.load("r").events[3], event(nested(127)));
+}
+
+fn an_event_whose_time_no_reader_would_take_is_refused(f: &Fixture) {
+    f.root("r");
+    let (fence, _) = f.open("r", None);
+    let memo = |time| Body::Opaque(Opaque { name: "odd/one".into(), data: json!(1) }).at(3, time);
+    let plain = |time| Body::EndSeed {}.at(0, time);
+    assert_eq!(f.one(append(&fence, vec![memo(MAX_INTEGER + 1)], vec![])).unwrap_err().code(), "EVENT_INVALID");
+    assert_eq!(f.one(append(&fence, vec![memo(MAX_INTEGER)], vec![])), Ok(Done::Appended));
+    assert_eq!(f.load("r").events[3].time, MAX_INTEGER);
+    let mut create = root("q", 1);
+    create.events = std::sync::Arc::new([plain(u64::MAX)]);
+    assert_eq!(f.one(Op::Create(create)).unwrap_err().code(), "EVENT_INVALID");
+    assert_eq!(f.reader().header(&sid("q")).unwrap(), None);
 }
 
 fn labels_and_texts_come_back_as_they_were(f: &Fixture) {

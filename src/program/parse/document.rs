@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::str;
 
+use greenroom_session::limits::MAX_LABEL_CHARS;
+use greenroom_session::text::check_label;
 use sha2::{Digest, Sha256};
 use toml::de::{DeTable, DeValue};
 
@@ -17,7 +19,6 @@ use crate::program::agent::AgentSpec;
 use crate::program::bindings::absolute_path;
 use crate::program::error::ProgramErrors;
 use crate::program::file::{Program, Run, Var};
-use crate::program::label::{LONGEST_LABEL, first_forbidden};
 
 const MOST_LIVE: u32 = 1_000_000;
 const DEFAULT_LIVE: u32 = 64;
@@ -220,13 +221,12 @@ fn read_agents(report: &mut Report<'_>, names: &Names, value: &Value<'_>) -> Opt
     let mut fine = true;
     for (key, value) in table {
         let name = key.get_ref().as_ref();
-        let fits = (1..=LONGEST_LABEL).contains(&name.chars().count()) && first_forbidden(name).is_none();
-        if !fits {
+        if check_label(name).is_err() {
             let found = quoted(name);
             report.add(
                 key.span().start,
                 format!(
-                    "expected an agent's name of 1 to {LONGEST_LABEL} characters without \
+                    "expected an agent's name of 1 to {MAX_LABEL_CHARS} characters without \
                      control characters, found {found}"
                 ),
             );

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use greenroom_session::limits::MAX_LABEL_CHARS;
+use greenroom_session::text::is_unsafe;
 use serde_json::Value as Json;
 use toml::de::DeValue;
 
@@ -11,7 +13,6 @@ use super::report::{Report, Value, quoted, to_i64};
 use super::similar::did_you_mean;
 use crate::program::duration::parse_duration;
 use crate::program::files::{FileSet, FilesError};
-use crate::program::label::{LONGEST_LABEL, first_forbidden};
 use crate::program::template::Template;
 use crate::program::value::ValueTemplate;
 
@@ -113,8 +114,8 @@ pub(super) fn label(report: &mut Report<'_>, value: &Value<'_>, expected: &str, 
     let template = filled(report, value, expected, scope)?;
     let mut fine = no_forbidden(report, value, template.source());
     let length: usize = template.texts().map(|text| text.chars().count()).sum();
-    if length > LONGEST_LABEL {
-        report.add(value.span().start, format!("expected at most {LONGEST_LABEL} characters, found {length}"));
+    if length > MAX_LABEL_CHARS {
+        report.add(value.span().start, format!("expected at most {MAX_LABEL_CHARS} characters, found {length}"));
         fine = false;
     }
     fine.then_some(template)
@@ -122,7 +123,7 @@ pub(super) fn label(report: &mut Report<'_>, value: &Value<'_>, expected: &str, 
 
 /// Reports the first character of a string that no label may hold.
 fn no_forbidden(report: &mut Report<'_>, value: &Value<'_>, text: &str) -> bool {
-    let Some((at, c)) = first_forbidden(text) else {
+    let Some((at, c)) = text.char_indices().find(|&(_, c)| is_unsafe(c)) else {
         return true;
     };
     report.add_inside(value.span(), at, format!("expected no control, line-separator or bidi-control character, found U+{:04X}", u32::from(c)));

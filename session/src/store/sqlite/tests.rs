@@ -3,7 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     sync::Arc,
     time::Duration,
 };
@@ -131,7 +131,9 @@ fn a_written_row_is_a_good_one() {
 const GATE: &str = "GREENROOM_TEST_GATE";
 
 /// Another process that holds the gate of a store and is stopped.
-struct Holder(Child);
+///
+/// What it says is kept open, or its test harness could not write to the end.
+struct Holder(Child, BufReader<ChildStdout>);
 
 impl Holder {
     fn stopped(path: &Path) -> Self {
@@ -142,21 +144,22 @@ impl Holder {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap).find(|line| line.ends_with("within"));
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let said = output.by_ref().lines().map(Result::unwrap).find(|line| line.ends_with("within"));
         assert!(said.is_some(), "the other process ended");
         let pid = Pid::from_child(&child);
         kill_process(pid, Signal::STOP).unwrap();
         let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
         assert!(status.stopped());
-        Self(child)
+        Self(child, output)
     }
 
     /// Lets the process go on, and so end.
     fn go_on(mut self) {
         drop(self.0.stdin.take());
         kill_process(Pid::from_child(&self.0), Signal::CONT).unwrap();
-        // Nobody reads what the test harness says in the end, so how it ends means nothing.
-        self.0.wait().unwrap();
+        self.1.read_to_end(&mut Vec::new()).unwrap();
+        assert!(self.0.wait().unwrap().success());
     }
 }
 

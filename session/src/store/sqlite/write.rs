@@ -110,13 +110,13 @@ impl<'a> Batch<'a> {
             earliest = earliest.max(time.map_or(0, unsigned)).max(youngest.map_or(0, unsigned));
         }
         let header = Arc::new(op.session.at(earliest.min(MAX_INTEGER)));
+        let encoded = encode_header(&header)?;
         let mut fold = Fold::new(header.clone());
         for event in &*op.events {
             fold.apply_event(event)?;
         }
         let verdict = verdict(&fold);
         self.take_alias(header.parent.as_ref(), id, &verdict)?;
-        let encoded = encode_header(&header)?;
         self.conn.prepare_cached("INSERT INTO session(id, parent_id, created_at, header, crc, creation) VALUES(?1, ?2, ?3, ?4, ?5, ?6)")?.execute(params![
             id.as_str(),
             header.parent.as_ref().map(SessionId::as_str),

@@ -3,6 +3,7 @@
 //! Everything is judged from outside: the table by comparison, the store in plain SQL, and what the commands did by a side file that they write themselves.
 
 use std::{
+    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     time::{Duration, Instant},
@@ -105,9 +106,14 @@ impl Desk {
         list["entries"].as_array().unwrap().first().map(|entry| entry["id"].as_str().unwrap().to_owned())
     }
 
-    /// Starts a run and kills it after a time; false if it had ended by then.
-    fn run_and_kill(&self, after: Duration) -> bool {
-        let child = self.run(self.root().as_deref()).spawn().unwrap();
+    /// Starts a run and kills it a time after it has written so many events; false if it had ended by then.
+    fn run_and_kill_after_events(&self, events: i64, after: Duration) -> bool {
+        let mut child = self.run(self.root().as_deref()).spawn().unwrap();
+        while self.newest_event() < events {
+            if ends_within(&mut child, Duration::from_millis(1)) {
+                return false;
+            }
+        }
         Self::kill(child, after)
     }
 
@@ -139,12 +145,12 @@ impl Desk {
     }
 
     fn kill(mut child: Child, after: Duration) -> bool {
-        let killed = !ends_within(&mut child, after);
-        if killed {
-            child.kill().unwrap();
+        if ends_within(&mut child, after) {
+            return false;
         }
-        child.wait().unwrap();
-        killed
+        child.kill().unwrap();
+        // It may have come to its end by itself just before.
+        child.wait().unwrap().signal() == Some(9)
     }
 
     fn finish(&self) -> Output {
@@ -186,31 +192,41 @@ fn table(output: &Output) -> String {
 
 const FILES: usize = 12;
 
-/// Runs an undisturbed review and returns its table and how long it took.
-fn undisturbed(files: usize) -> (String, Duration) {
+/// Runs an undisturbed review and returns its table and how many events it wrote.
+fn undisturbed(files: usize) -> (String, i64) {
     let desk = Desk::new(files);
-    let began = Instant::now();
     let output = desk.finish();
-    let took = began.elapsed();
     desk.audit(files);
     assert_eq!(audit::invocations(&desk.path("side")).len(), 2 * files);
-    (table(&output), took)
+    (table(&output), desk.newest_event())
 }
 
 #[test]
 fn fifty_reviews_killed_once_each_end_in_the_same_table() {
     const KILLS: u32 = 50;
-    let (expected, took) = undisturbed(FILES);
+    let (expected, events) = undisturbed(FILES);
     assert_eq!(expected.lines().count(), FILES, "{expected}");
     let mut killed = 0;
     for n in 0..KILLS {
-        let desk = Desk::new(FILES);
-        killed += u32::from(desk.run_and_kill(took * (2 * n + 1) / (2 * KILLS)));
+        // Moments are told by what a run has written, so that they are spread over all of it, however fast the machine is at the time.
+        let mut moment = events * i64::from(n) / i64::from(KILLS);
+        let mut after = Duration::from_millis(u64::from(n * 7 % 40));
+        let desk = loop {
+            let desk = Desk::new(FILES);
+            if desk.run_and_kill_after_events(moment, after) {
+                break desk;
+            }
+            assert!(moment > 0, "a run ends before it has begun");
+            // A kill after the end of a run would show nothing.
+            after /= 2;
+            moment -= i64::from(after < Duration::from_millis(1));
+        };
+        killed += 1;
         let output = desk.finish();
         assert_eq!(table(&output), expected, "killed at {n} of {KILLS}");
         desk.audit(FILES);
     }
-    assert!(killed >= KILLS / 2, "only {killed} of {KILLS} kills met a running review");
+    assert_eq!(killed, KILLS, "every kill met a running review");
 }
 
 #[test]

@@ -26,10 +26,10 @@ pub enum WriteError {
     #[error(transparent)]
     Refused(#[from] Refused),
     /// The whole batch failed; nothing of it is in the store.
-    #[error("not written: {0}")]
+    #[error("not written: {}", .0.cause())]
     NotCommitted(Arc<CommitError>),
     /// It may or may not be in the store; the same ids again are safe.
-    #[error("the outcome is unknown: {0}")]
+    #[error("the outcome is unknown: {}", .0.cause())]
     Indeterminate(Arc<CommitError>),
     /// No answer came in time; the same ids again are safe.
     #[error("the outcome is unknown: no answer in time")]
@@ -44,6 +44,10 @@ impl WriteError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Refused(refused) => refused.code(),
+            // Nothing was written for a reason that has a remedy of its own.
+            Self::NotCommitted(error) if matches!(error.cause(), StoreError::Full(_) | StoreError::Locked { .. } | StoreError::Damaged(_)) => {
+                error.cause().code()
+            }
             Self::NotCommitted(_) => "NOT_DELIVERED",
             Self::Indeterminate(_) | Self::TimedOut | Self::Ended => "INDETERMINATE",
         }

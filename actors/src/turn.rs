@@ -185,7 +185,7 @@ impl Turn {
         let step = self.core.view.log.look(|fold| fold.head().open.as_ref().map_or(0, |open| open.steps));
         let id = MessageId::from_uuid(self.core.services.config.ids.uuid());
         let message = SurfaceMessage { id, role: Role::Assistant, content: vec![Block::text(text)], source: Source::Agent { name: self.agent_name() } };
-        self.core.append(vec![Body::AssistantMessage { turn, step, message, usage: None }]);
+        self.core.append(vec![Body::AssistantMessage { turn, step, message, usage: None }])?;
         self.broken()
     }
 
@@ -195,7 +195,7 @@ impl Turn {
     /// `TURN_ENDED`, or what was wrong with an earlier write.
     pub fn memo(&self, text: impl Into<String>) -> Result<(), TurnError> {
         self.check()?;
-        self.core.append(vec![Body::Memo { turn: self.core.turn, message: self.core.message.clone(), key: None, text: text.into() }]);
+        self.core.append(vec![Body::Memo { turn: self.core.turn, message: self.core.message.clone(), key: None, text: text.into() }])?;
         self.broken()
     }
 
@@ -254,7 +254,7 @@ impl Turn {
         match open {
             // The turn's start was a boundary itself.
             None if steps == 0 => {
-                self.core.append(vec![start]);
+                self.core.append(vec![start])?;
                 self.broken()
             }
             None => Ok(self.core.view.log.append_and_claim(vec![start], ClaimKind::Notes).await.map(|_| ())?),

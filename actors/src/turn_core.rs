@@ -11,6 +11,7 @@ use std::{
 use greenroom_session::{
     event::Body,
     id::{EffectKey, EffectKind, MessageId},
+    store::Refused,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -210,21 +211,30 @@ impl TurnCore {
             return;
         }
         let key = key.to_string();
-        self.append(vec![Body::EffectAccepted { turn: self.turn, message: self.message.clone(), key, kind, target: target.to_owned(), id: id.to_owned() }]);
+        let recorded =
+            self.append(vec![Body::EffectAccepted { turn: self.turn, message: self.message.clone(), key, kind, target: target.to_owned(), id: id.to_owned() }]);
+        if let Err(error) = recorded {
+            // The turn has ended, or its log has failed: either is told where it matters.
+            tracing::debug!(session = %self.view.id(), %error, "an accepted effect was not recorded");
+        }
     }
 
     /// Hands events over without waiting; a failure ends the Activation at its next write.
-    pub(crate) fn append(&self, bodies: Vec<Body>) {
+    ///
+    /// # Errors
+    /// What is known at once: an event that no log takes, the turn's end, an earlier failure.
+    pub(crate) fn append(&self, bodies: Vec<Body>) -> Result<(), WriteError> {
         let pending = self.view.log.append(bodies, Vec::new());
-        let view = self.view.clone();
-        if self.services.store.is_inline() {
-            // Already decided: remember a failure.
-            if let Some(done) = futures::FutureExt::now_or_never(pending.done()) {
-                drop(view.log.settled(done));
-            }
-        } else {
-            tokio::spawn(async move { drop(view.log.settled(pending.done().await)) });
+        if pending.is_ready() {
+            return match pending.now() {
+                // The event was refused, not the log: the turn goes on, or ends with this.
+                Err(error @ WriteError::Refused(Refused::Invalid { .. })) => Err(error),
+                done => self.view.log.settled(done).map(|_| ()),
+            };
         }
+        let view = self.view.clone();
+        tokio::spawn(async move { drop(view.log.settled(pending.done().await)) });
+        Ok(())
     }
 
     pub(crate) async fn append_durably(&self, bodies: Vec<Body>) -> Result<(), WriteError> {

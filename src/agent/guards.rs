@@ -39,7 +39,8 @@ impl Guards {
         match store {
             StoreUrl::Memory => Self::temporary(),
             StoreUrl::Sqlite(path) => {
-                let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                // As the store itself does: the same store by another name has the same locks.
+                let path = path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.clone());
                 let mut folder = path.into_os_string();
                 folder.push("-guards");
                 Self { folder: folder.into(), temporary: false }

@@ -72,6 +72,8 @@ fn failed(code: &str) -> String {
 }
 
 const GAP: &str = "   ";
+/// The widest line that columns are aligned by, in characters; a longer one stands out of its column.
+const WIDEST: usize = 200;
 
 /// Puts rows into columns. A report of several lines takes several lines of its column.
 fn render(rows: &[Row]) -> String {
@@ -83,8 +85,12 @@ fn render(rows: &[Row]) -> String {
         .map(|row| std::iter::once(&row.label).chain(&row.cells).map(|cell| cell.trim_end_matches(['\n', '\r']).lines().collect()).collect())
         .collect();
     let columns = cells.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> =
-        (0..columns).map(|column| cells.iter().filter_map(|row| row.get(column)).flatten().map(|line| line.chars().count()).max().unwrap_or(0)).collect();
+    let width_of = |column: usize| {
+        let lines = cells.iter().filter_map(|row| row.get(column)).flatten();
+        // One line that is longer than any screen must not make every row as long.
+        lines.map(|line| line.chars().take(WIDEST + 1).count()).filter(|width| *width <= WIDEST).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width_of).collect();
     let mut table = String::new();
     for row in &cells {
         for height in 0..row.iter().map(Vec::len).max().unwrap_or(0).max(1) {
@@ -92,7 +98,7 @@ fn render(rows: &[Row]) -> String {
             for (cell, width) in row.iter().zip(&widths) {
                 let text = cell.get(height).copied().unwrap_or_default();
                 line.push_str(text);
-                line.extend(std::iter::repeat_n(' ', width.saturating_sub(text.chars().count())));
+                line.extend(std::iter::repeat_n(' ', width.saturating_sub(text.chars().take(WIDEST).count())));
                 line.push_str(GAP);
             }
             table.push_str(line.trim_end());
@@ -109,6 +115,17 @@ mod tests {
 
     fn row(label: &str, cells: &[&str]) -> Row {
         Row { label: label.into(), id: String::new(), cells: cells.iter().map(|cell| (*cell).to_owned()).collect() }
+    }
+
+    #[test]
+    fn one_long_line_does_not_widen_the_others() {
+        let long = "x".repeat(4_000_000);
+        let mut rows: Vec<Row> = (0..40).map(|n| row(&format!("r{n:02}"), &["ok", "ok"])).collect();
+        rows.push(row("wide", &[&long, "ok"]));
+        let table = render(&rows);
+        assert!(table.len() < 4_010_000, "{}", table.len());
+        assert!(table.starts_with("r00    ok   ok\nr01    ok   ok\n"));
+        assert!(table.ends_with("x   ok"));
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     Held = 6,
     /// Damaged data was found.
     Damaged = 7,
+    /// SIGHUP ended it.
+    HungUp = 129,
     /// SIGINT ended it.
     Interrupted = 130,
     /// SIGTERM ended it.
@@ -163,6 +165,7 @@ mod tests {
             (Exit::NotAllowed, "not allowed"),
             (Exit::Held, "another process holds what the command needs"),
             (Exit::Damaged, "damaged data was found"),
+            (Exit::HungUp, "ended by SIGHUP: the terminal was closed"),
             (Exit::Interrupted, "ended by SIGINT"),
             (Exit::Terminated, "ended by SIGTERM"),
         ] {

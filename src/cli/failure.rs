@@ -137,11 +137,9 @@ coded!(
     CommitError,
     DeliverError,
     IdError,
-    ListError,
     LoadError,
     MessageError,
     OpenError,
-    QueryError,
     Refused,
     RootError,
     RunError,
@@ -149,6 +147,25 @@ coded!(
     StoreError,
     WriteError,
 );
+
+impl From<QueryError> for Failure {
+    fn from(error: QueryError) -> Self {
+        match &error {
+            // What is wrong with the store is the same whatever was asked of it.
+            QueryError::PersistenceFailed(cause) => Self::new(cause.code(), chain(&**cause)),
+            _ => Self::new(error.code(), chain(&error)),
+        }
+    }
+}
+
+impl From<ListError> for Failure {
+    fn from(error: ListError) -> Self {
+        match error {
+            ListError::Query(error) => error.into(),
+            other => Self::new(other.code(), chain(&other)),
+        }
+    }
+}
 
 impl From<StoreUrlError> for Failure {
     fn from(error: StoreUrlError) -> Self {

@@ -101,6 +101,7 @@ pub(crate) fn play(program: &Program, mut options: RunOptions, terminal: &Termin
 
 fn failed(error: RunError, program: &Program, progress: &Progress) -> Failure {
     let exit = match &error {
+        RunError::Signalled(1) => Some(Exit::HungUp),
         RunError::Signalled(15) => Some(Exit::Terminated),
         RunError::Signalled(_) => Some(Exit::Interrupted),
         _ => None,
@@ -129,7 +130,10 @@ pub(crate) fn unfinished(report: &RunReport) -> Failure {
             None => Failure::new("TURN_FAILED", "the run did not come to its end"),
         },
         Some(other) => Failure::new("TURN_FAILED", format!("the root's last turn ended as {}", other.as_str())),
-        None => Failure::new("TURN_FAILED", "the root has had no turn"),
+        None => match report.stuck.first() {
+            Some(stuck) => Failure::new(stuck.code, format!("the root cannot run: {}", stuck.reason)),
+            None => Failure::new("TURN_FAILED", "the root has had no turn"),
+        },
     };
     failure.exit(Exit::Failed).help(format!("`greenroom log {root}` shows what led to it"))
 }

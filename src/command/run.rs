@@ -63,7 +63,8 @@ pub struct CommandOutput {
 ///
 /// # Errors
 ///
-/// `Missing` if there is no such program; `StillRunning` if another run holds the lock for 10 s;
+/// `Missing` if there is no such program; `StillRunning` if another run holds the lock for longer than the command's
+/// own time (10 s at least);
 /// `TimedOut` and `TooLarge` if the command exceeded its bounds; `Failed` if it ended by a signal
 /// or with a status other than 0; `Cancelled` if `cancel` was; `Io` for the rest.
 ///
@@ -71,7 +72,8 @@ pub struct CommandOutput {
 ///
 /// Dropping the future kills the command and its group.
 pub async fn run(spec: &CommandSpec, input: &[u8], lock: &Path, cancel: CancellationToken) -> Result<CommandOutput, CommandError> {
-    run_waiting(spec, input, lock, cancel, LOCK_WAIT).await
+    // A run that still lives may take as long as its own bound; giving up earlier would make a failure of what is only not over.
+    run_waiting(spec, input, lock, cancel, spec.timeout.max(LOCK_WAIT)).await
 }
 
 /// Runs a command with a bound of its own on waiting for the lock.

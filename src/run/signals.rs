@@ -4,9 +4,9 @@ use std::future::pending;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGINT and SIGTERM, taken from the process for as long as it lives.
+/// SIGINT, SIGTERM and SIGHUP, taken from the process for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Signals(Option<(Signal, Signal)>);
+pub(super) struct Signals(Option<(Signal, Signal, Signal)>);
 
 impl Signals {
     /// Begins to take them, if wanted. Where that is not possible they keep their usual meaning.
@@ -14,9 +14,9 @@ impl Signals {
         if !wanted {
             return Self(None);
         }
-        match (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) {
-            (Ok(interrupt), Ok(terminate)) => Self(Some((interrupt, terminate))),
-            (Err(error), _) | (_, Err(error)) => {
+        match (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup())) {
+            (Ok(interrupt), Ok(terminate), Ok(hangup)) => Self(Some((interrupt, terminate, hangup))),
+            (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => {
                 tracing::warn!(%error, "signals cannot be taken");
                 Self(None)
             }
@@ -28,10 +28,11 @@ impl Signals {
     /// # Cancel safety
     /// Loses none.
     pub(super) async fn next(&mut self) -> u8 {
-        let Some((interrupt, terminate)) = &mut self.0 else { return pending().await };
+        let Some((interrupt, terminate, hangup)) = &mut self.0 else { return pending().await };
         tokio::select! {
             Some(()) = interrupt.recv() => 2,
             Some(()) = terminate.recv() => 15,
+            Some(()) = hangup.recv() => 1,
             else => pending().await,
         }
     }

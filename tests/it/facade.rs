@@ -1,9 +1,10 @@
 //! What the facade refuses, and with which code.
 
+use futures::future::BoxFuture;
 use greenroom::{
-    Delegate, Runtime, RuntimeBuilder, Turn, TurnEnd,
+    Behavior, Delegate, Runtime, RuntimeBuilder, Turn, TurnEnd, TurnError,
     actors::host::{NewRoot, RootError},
-    session::message::text_of,
+    session::{event::Body, message::text_of},
 };
 
 fn cast() -> RuntimeBuilder {
@@ -106,4 +107,53 @@ async fn a_forked_child_knows_its_history_and_counts_its_own_messages_only() {
         .collect();
     assert_eq!(heard.iter().filter(|text| text.contains("the parent's own words")).count(), 1, "no notice quotes them: {heard:?}");
     runtime.shutdown().await;
+}
+
+/// Panics before there is a future.
+struct Hasty;
+
+impl Behavior for Hasty {
+    fn turn(&mut self, _turn: Turn) -> BoxFuture<'_, Result<TurnEnd, TurnError>> {
+        panic!("too early")
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_fails_in_an_unusual_way_fails_once_and_says_how() {
+    let folder = tempfile::tempdir().unwrap();
+    for url in ["memory:".to_owned(), format!("sqlite:{}", folder.path().join("desk.db").display())] {
+        let runtime = cast()
+            .behavior("hasty", || Hasty)
+            .closure("loud", |turn: Turn| async move {
+                turn.say("x".repeat(18 << 20))?;
+                Ok(TurnEnd::Completed)
+            })
+            .closure("noter", |turn: Turn| async move {
+                assert_eq!(turn.memo("x".repeat(18 << 20)).unwrap_err().code, "EVENT_TOO_LARGE");
+                // The log is unhurt, and so is the turn.
+                turn.say("too long for a memo")?;
+                Ok(TurnEnd::Completed)
+            })
+            .open(&url)
+            .await
+            .unwrap();
+        for (agent, expected) in [("hasty", Some("PANIC")), ("loud", Some("EVENT_TOO_LARGE")), ("noter", None)] {
+            let root = runtime.root(agent, agent).await.unwrap();
+            root.send("go").await.unwrap();
+            root.send("again").await.unwrap();
+            assert_eq!(root.quiescent().await.unwrap(), []);
+            let ends: Vec<_> = runtime
+                .list_events(root.id())
+                .await
+                .unwrap()
+                .into_iter()
+                .filter_map(|event| match event.body {
+                    Body::TurnEnd { reason, .. } => Some(reason.error_code().map(str::to_owned)),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(ends, vec![expected.map(str::to_owned); 2], "{agent} on {url}");
+        }
+        runtime.shutdown().await;
+    }
 }

@@ -362,7 +362,8 @@ impl ActivationState {
         let mut behavior = self.behavior.take()?;
         let turn_handle = Turn::new(core.clone());
         let mut body: BoxFuture<'static, TurnDone> = Box::pin(async move {
-            let result = AssertUnwindSafe(behavior.turn(turn_handle)).catch_unwind().await;
+            // Within a future of its own, so that a panic before there is one is caught as well.
+            let result = AssertUnwindSafe(async { behavior.turn(turn_handle).await }).catch_unwind().await;
             match result {
                 Ok(result) => TurnDone { turn, behavior: Some(behavior), result: TurnResult::Ended(result) },
                 // What a panic left of the behaviour is not to be trusted: the next turn gets a new one.

@@ -145,6 +145,13 @@ pub enum CommitError {
 }
 
 impl CommitError {
+    /// Returns what the store had to say.
+    pub fn cause(&self) -> &StoreError {
+        match self {
+            Self::NotCommitted(cause) | Self::Indeterminate(cause) => cause,
+        }
+    }
+
     /// Returns the stable code.
     pub fn code(&self) -> &'static str {
         match self {

@@ -13,8 +13,8 @@ use crate::store_url::StoreUrl;
 
 /// The folder of the lock files. It belongs to one store: two runtimes over one store must meet at the same file.
 ///
-/// A lock file must not be deleted while a command may hold it, so the files stay; they are empty between runs. Only the folder of a store in memory,
-/// which no other process can share, goes when this is dropped.
+/// A lock file must not be deleted while a command may hold it: a run removes its own at its end, and those of a crash stay until the next run. The
+/// folder of a store in memory, which no other process can share, goes when this is dropped.
 ///
 /// ```
 /// use std::path::Path;

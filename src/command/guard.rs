@@ -54,7 +54,8 @@ pub(super) struct Guard {
     leader: Option<Pid>,
     process: Child,
     lifeline: Option<PipeWriter>,
-    lock: RunLock,
+    /// Absent once it is given back.
+    lock: Option<RunLock>,
     killed: bool,
 }
 
@@ -65,7 +66,7 @@ impl Guard {
         let mut shell = Command::new(SHELL);
         shell.args(["-c", SCRIPT]).env_clear().current_dir("/").stdin(watched).stdout(lock.share()?).stderr(Stdio::null()).process_group(0);
         let process = tokio::process::Command::from(shell).spawn()?;
-        Ok(Self { group: pid(&process)?, leader: None, process, lifeline: Some(lifeline), lock, killed: false })
+        Ok(Self { group: pid(&process)?, leader: None, process, lifeline: Some(lifeline), lock: Some(lock), killed: false })
     }
 
     /// Starts a command with `request` on its standard input, under a guard of its own.
@@ -143,11 +144,11 @@ impl Guard {
         self.kill();
     }
 
-    /// Waits until the command and the guard are gone, and gives the lock back.
+    /// Waits until the command and the guard are gone, gives the lock back and removes its file.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the reaping to the runtime.
+    /// Dropping the future leaves the reaping to the runtime, and may leave the file.
     pub(super) async fn end(mut self, mut child: Child) {
         self.kill();
         child.start_kill().ok();
@@ -157,6 +158,9 @@ impl Guard {
         })
         .await
         .ok();
+        if let Some(lock) = self.lock.take() {
+            lock.remove().await;
+        }
     }
 
     /// Sets the guard off.
@@ -181,7 +185,9 @@ impl Drop for Guard {
         if !self.killed {
             self.let_go();
         }
-        self.lock.clear();
+        if let Some(lock) = &self.lock {
+            lock.clear();
+        }
     }
 }
 

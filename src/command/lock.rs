@@ -3,12 +3,16 @@
 //! The lock is an `flock`. It belongs to the open file, so it stays taken for as long as any
 //! process holds a copy of the descriptor, whoever took it. Waiting is bounded and never blocks
 //! a thread of the runtime.
+//!
+//! The file goes with the run. Only who holds its lock through a descriptor of its own, not a copy,
+//! may remove it: then nobody else does. Who took the lock of a file that has been removed meanwhile
+//! holds nothing, and begins again.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Seek as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -21,9 +25,15 @@ use super::run::blocking;
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
+/// The pauses between tries to remove the file. What still holds it then is a process that left the
+/// group, and keeps the file too; or a process that is just being started and has not closed its
+/// copies of all descriptors yet, or one that is just dying, which take milliseconds.
+const REMOVE_PAUSES_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+
 /// A lock that is held.
 #[derive(Debug)]
 pub(super) struct RunLock {
+    path: PathBuf,
     file: File,
 }
 
@@ -37,16 +47,15 @@ impl RunLock {
     /// Dropping the future gives up the wait and takes nothing.
     pub(super) async fn acquire(path: &Path, wait: Duration, cancel: &CancellationToken) -> Result<Self, CommandError> {
         let action = format!("lock {}", path.display());
-        let owned = path.to_owned();
-        let opened = blocking(move || {
-            let file = open(&owned)?;
-            let taken = try_take(&file)?;
-            Ok((file, taken))
-        });
-        let (file, mut taken) = opened.await?.map_err(CommandError::io(&action))?;
         let started = Instant::now();
         let mut pause = FIRST_PAUSE;
-        while !taken {
+        let mut opened = None;
+        loop {
+            let owned = path.to_owned();
+            match blocking(move || try_acquire(&owned, opened)).await?.map_err(CommandError::io(&action))? {
+                Attempt::Taken(file) => return Ok(Self { path: path.to_owned(), file }),
+                Attempt::Held(file) => opened = Some(file),
+            }
             let waited = started.elapsed();
             if waited >= wait {
                 return Err(CommandError::StillRunning { lock: path.to_owned(), waited: wait });
@@ -56,9 +65,20 @@ impl RunLock {
                 () = sleep(pause.min(wait.saturating_sub(waited))) => {}
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
-            taken = try_take(&file).map_err(CommandError::io(&action))?;
         }
-        Ok(Self { file })
+    }
+
+    /// Gives the lock back and removes its file, unless something else still holds it: what is left
+    /// of the run, or the next run.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the file, which is as good as none.
+    pub(super) async fn remove(self) {
+        self.clear();
+        let Self { path, file } = self;
+        drop(file);
+        remove(&path).await;
     }
 
     /// Replaces what the file holds and goes back to its start.
@@ -81,6 +101,69 @@ impl RunLock {
     }
 }
 
+/// Removes a lock file that nobody holds, or soon nobody will.
+///
+/// # Cancel safety
+///
+/// Dropping the future leaves the file, which is as good as none.
+pub(super) async fn remove(path: &Path) {
+    for pause_ms in REMOVE_PAUSES_MS {
+        let owned = path.to_owned();
+        // A file that cannot be removed costs an inode and nothing else.
+        if !matches!(blocking(move || try_remove(&owned)).await, Ok(Ok(false))) {
+            return;
+        }
+        sleep(Duration::from_millis(pause_ms)).await;
+    }
+}
+
+/// Removes the file at `path` if there is one and its lock is free; false if it is held.
+fn try_remove(path: &Path) -> io::Result<bool> {
+    // By a descriptor of its own: the lock of a copy is held by whoever has another copy, too.
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        other => other?,
+    };
+    if !try_take(&file)? {
+        return Ok(false);
+    }
+    if is_at(path, &file)? {
+        fs::remove_file(path)?;
+    }
+    Ok(true)
+}
+
+enum Attempt {
+    Taken(File),
+    Held(File),
+}
+
+/// Tries to take the lock, of the file that was opened before if there is one.
+fn try_acquire(path: &Path, mut opened: Option<File>) -> io::Result<Attempt> {
+    loop {
+        let file = match opened.take() {
+            Some(file) => file,
+            None => open(path)?,
+        };
+        if !try_take(&file)? {
+            return Ok(Attempt::Held(file));
+        }
+        if is_at(path, &file)? {
+            return Ok(Attempt::Taken(file));
+        }
+    }
+}
+
+/// Tells whether `path` still names this file.
+fn is_at(path: &Path, file: &File) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 fn open(path: &Path) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -95,5 +178,64 @@ fn try_take(file: &File) -> io::Result<bool> {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUND: Duration = Duration::from_secs(30);
+
+    async fn acquire(path: &Path, wait: Duration) -> Result<RunLock, CommandError> {
+        RunLock::acquire(path, wait, &CancellationToken::new()).await
+    }
+
+    #[tokio::test]
+    async fn who_waited_for_a_file_that_is_gone_takes_the_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("locks/one");
+        let first = acquire(&path, BOUND).await.unwrap();
+        let mut second = std::pin::pin!(acquire(&path, BOUND));
+        tokio::select! {
+            biased;
+            taken = &mut second => panic!("two hold one lock: {taken:?}"),
+            () = sleep(FIRST_PAUSE * 2) => {}
+        }
+        // Nobody polls the second meanwhile: it has the old file open.
+        first.remove().await;
+        assert!(!path.exists());
+        let second = second.await.unwrap();
+        assert!(is_at(&path, &second.file).unwrap());
+        assert!(matches!(acquire(&path, Duration::ZERO).await, Err(CommandError::StillRunning { .. })));
+    }
+
+    #[tokio::test]
+    async fn a_copy_that_is_left_keeps_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("one");
+        let lock = acquire(&path, BOUND).await.unwrap();
+        let copy = lock.share().unwrap();
+        lock.remove().await;
+        assert!(path.exists());
+        assert!(matches!(acquire(&path, Duration::ZERO).await, Err(CommandError::StillRunning { .. })));
+        drop(copy);
+        acquire(&path, BOUND).await.unwrap().remove().await;
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_took_the_place_of_another_is_not_removed_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("one");
+        let old = open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let new = open(&path).unwrap();
+        assert!(!is_at(&path, &old).unwrap() && is_at(&path, &new).unwrap());
+        assert!(try_take(&new).unwrap());
+        assert!(!try_remove(&path).unwrap());
+        drop(new);
+        assert!(try_remove(&path).unwrap() && !path.exists());
+        assert!(try_remove(&path).unwrap(), "what is not there needs no removal");
     }
 }

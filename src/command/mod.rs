@@ -24,8 +24,8 @@
 //! input. So it can be as large as it likes, a command that never reads it is no error, and the
 //! command holds the lock simply by living: an `flock` belongs to the open file, not to a process.
 //! The guard holds it too, for the sake of children that were given another standard input.
-//! A file that can be locked therefore means that the attempt before is dead. The file is
-//! emptied when the run ends; after a crash it keeps the last request until the next run.
+//! No file, or one that can be locked, therefore means that the attempt before is dead. The file is
+//! removed when the run ends; after a crash it keeps the last request until the next run.
 //!
 //! Neither child needs code between `fork` and `exec`, so that the standard library starts both
 //! by `posix_spawn`. A plain `fork` copies the page tables and takes longer the larger the

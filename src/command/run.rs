@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::guard::Guard;
-use super::lock::RunLock;
+use super::lock::{self, RunLock};
 use super::tail::Tail;
 use super::{CommandError, CommandSpec};
 
@@ -55,7 +55,8 @@ pub struct CommandOutput {
 /// Runs a command once and returns what it wrote.
 ///
 /// `input` is its standard input, which it need not read. `lock` is a file that no two runs hold
-/// at the same time; it is created, its folder too, and belongs to this module alone. When this
+/// at the same time; it is created, its folder too, and belongs to this module alone. It is removed at the
+/// end, unless a process that left the group still holds it. When this
 /// returns, the command and all that is left of its process group have been killed, however it
 /// ended; so a child that keeps the standard output open holds up nothing.
 ///
@@ -87,10 +88,13 @@ pub(super) async fn run_waiting(
     if cancel.is_cancelled() {
         return Err(CommandError::Cancelled);
     }
-    let lock = RunLock::acquire(lock, lock_wait, &cancel).await?;
+    let held = RunLock::acquire(lock, lock_wait, &cancel).await?;
     let (owned_spec, request) = (spec.clone(), input.to_vec());
     // Starting a process takes a millisecond in which a thread of the runtime would serve no actor.
-    let launched = blocking(move || Guard::launch(&owned_spec, &request, lock)).await?;
+    let launched = blocking(move || Guard::launch(&owned_spec, &request, held)).await?;
+    if launched.is_err() {
+        lock::remove(lock).await;
+    }
     let (mut guard, mut child) = launched?;
     let mut capture = Capture::of(&mut child, spec.max_stdout_bytes);
     let ending = capture.watch(&mut guard, &mut child, spec.timeout, &cancel).await;

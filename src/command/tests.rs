@@ -57,7 +57,10 @@ impl Stage {
     }
 
     fn lock_is_free(&self) -> bool {
-        File::open(self.lock()).is_ok_and(|file| file.try_lock().is_ok())
+        match File::open(self.lock()) {
+            Ok(file) => file.try_lock().is_ok(),
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        }
     }
 
     /// Waits, because a program that another test is just starting holds copies of all
@@ -118,19 +121,46 @@ async fn a_command_reads_its_request_and_answers() {
 }
 
 #[tokio::test]
-async fn the_lock_file_is_private_and_empty_after_the_run() {
+async fn the_lock_file_is_private_and_goes_with_the_run() {
     let stage = Stage::new();
-    let spec = stage.shell("wc -c");
+    let spec = stage.shell("wc -c; ls -ld locks locks/one | cut -c 1-10");
     for request in [&b"a longer request"[..], b"short"] {
         let output = stage.run(&spec, request).await.unwrap();
-        let counted = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(counted.trim(), request.len().to_string());
-        stage.lock_gets_free().await;
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(said.split_whitespace().collect::<Vec<_>>(), [&*request.len().to_string(), "drwx------", "-rw-------"]);
+        assert!(!stage.lock().exists());
     }
-    let file = stage.lock().metadata().unwrap();
-    let folder = stage.path("locks").metadata().unwrap();
-    assert_eq!((file.permissions().mode() & 0o777, file.len()), (0o600, 0));
-    assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+}
+
+#[tokio::test]
+async fn a_run_that_fails_takes_its_lock_file_along_too() {
+    let stage = Stage::new();
+    failed(stage.run(&stage.shell("exit 3"), b"").await, "COMMAND_FAILED");
+    assert!(!stage.lock().exists());
+    failed(stage.run(&stage.spec(&["no-such-program"]), b"").await, "COMMAND_MISSING");
+    assert!(!stage.lock().exists());
+    let mut slow = stage.shell("sleep 1000 & wait");
+    slow.timeout = Duration::from_millis(100);
+    failed(stage.run(&slow, b"").await, "COMMAND_TIMEOUT");
+    assert!(!stage.lock().exists());
+}
+
+#[tokio::test]
+async fn a_child_that_left_with_the_lock_keeps_its_file_and_the_next_run_out() {
+    let stage = Stage::new();
+    let spec = stage.shell(
+        "exec 3<&0; setsid sh -c 'echo $$ >pid; exec sleep 1000' <&3 >/dev/null 2>&1 &
+         until [ -s pid ]; do :; done; echo done",
+    );
+    assert_eq!(stage.stdout(&spec).await, "done\n");
+    let (next, lock) = (stage.spec(&["echo", "mine"]), stage.lock());
+    assert!(lock.exists());
+    let refused = run_waiting(&next, b"", &lock, CancellationToken::new(), Duration::from_millis(20)).await;
+    assert!(failed(refused, "COMMAND_TIMEOUT").starts_with("an earlier run still holds"));
+    let escaped = stage.pid("pid").await;
+    rustix::process::kill_process(escaped, rustix::process::Signal::KILL).unwrap();
+    assert_eq!(stage.stdout(&next).await, "mine\n");
+    assert!(!lock.exists());
 }
 
 #[tokio::test]
@@ -381,8 +411,8 @@ async fn a_program_is_found_through_the_path_it_gets() {
 #[tokio::test]
 async fn a_run_waits_for_the_one_before() {
     let stage = Stage::new();
-    stage.stdout(&stage.spec(&["true"])).await;
-    let held = File::open(stage.lock()).unwrap();
+    fs::create_dir(stage.path("locks")).unwrap();
+    let held = File::create(stage.lock()).unwrap();
     held.lock().unwrap();
     let (spec, lock) = (stage.spec(&["echo", "mine"]), stage.lock());
     let within = |wait| run_waiting(&spec, b"", &lock, CancellationToken::new(), wait);

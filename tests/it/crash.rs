@@ -198,6 +198,8 @@ fn undisturbed(files: usize) -> (String, i64) {
     let output = desk.finish();
     desk.audit(files);
     assert_eq!(audit::invocations(&desk.path("side")).len(), 2 * files);
+    let locks: Vec<_> = std::fs::read_dir(desk.path("desk.db-guards")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(locks.is_empty(), "lock files are left: {locks:?}");
     (table(&output), desk.newest_event())
 }
 

@@ -29,6 +29,28 @@ async fn a_child_is_not_brought_up_as_a_root() {
 }
 
 #[tokio::test]
+async fn a_label_that_could_mislead_is_refused_for_a_root_and_for_a_child() {
+    let runtime = cast().open("memory:").await.unwrap();
+    let root = runtime.root("desk", "desk").await.unwrap();
+    let agent = root.agent();
+    let (longest, too_long) = ("é".repeat(200), "é".repeat(201));
+    let misleading =
+        ["\0", "\t", "\n", "\r", "\u{1b}", "\u{7f}", "\u{85}", "\u{9b}", "\u{2028}", "\u{2029}", "\u{61c}", "\u{200e}", "\u{202e}", "\u{2066}", "\u{2069}"];
+    for label in misleading.map(|c| format!("a{c}b")).into_iter().chain([String::new(), too_long]) {
+        assert_eq!(code(runtime.root("desk", &label).await), "INVALID_LABEL", "{label:?}");
+        let refused = agent.start_continuable(Delegate::new("desk", &label, "begin")).await;
+        assert_eq!(refused.unwrap_err().code(), "INVALID_LABEL", "{label:?}");
+    }
+    assert!(runtime.list(Some(root.id())).await.unwrap().entries.is_empty());
+    for label in ["a", "漢字 — \u{200d} \"quoted\"", &longest] {
+        drop(runtime.root("desk", label).await.unwrap());
+        agent.start_continuable(Delegate::new("desk", label, "begin")).await.unwrap();
+    }
+    assert_eq!(runtime.list(Some(root.id())).await.unwrap().entries.len(), 3);
+    runtime.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_root_of_a_known_id_is_the_same_root_or_none() {
     let runtime = cast().open("memory:").await.unwrap();
     let new = |label: &str| NewRoot { id: Some("desk".parse().unwrap()), ..NewRoot::new("desk", label) };

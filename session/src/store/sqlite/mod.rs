@@ -1,7 +1,8 @@
 //! The store in one SQLite file, shared by the processes of one machine.
 //!
 //! A batch is one transaction with one sync (`WAL`, `synchronous=FULL`). Beside the file `FILE` lie SQLite's own `FILE-wal` and `FILE-shm`,
-//! `FILE-lock` (writers stand in a row there) and `FILE-nodes/` (one locked file per live owner).
+//! `FILE-lock` (writers stand in a row there) and `FILE-nodes/` (one locked file per live owner); `FILE-guards/`, with a locked file per command that
+//! runs, belongs to whoever runs commands and not to the store.
 //!
 //! - `birth`: how the file comes to be, and how another one is refused. `schema`: the tables.
 //! - `gate`: whose turn it is to write. `writer`: transactions. `write`, `claim`: the operations in them. `kept`: what is remembered between them. `node`: who is alive.

@@ -240,3 +240,20 @@ fn a_program_that_holds_the_lock_of_sqlite_itself_is_told_of_in_the_same_way() {
     shell.execute_batch("ROLLBACK").unwrap();
     assert_eq!(store.commit(&[accept(&id, "m0")]).unwrap(), [Ok(FIRST)]);
 }
+
+#[test]
+fn the_writer_syncs_every_commit_and_maps_no_memory() {
+    let (_folder, store, id) = store();
+    // The second time on a connection that was opened again after a failed commit.
+    for faults in [&[] as &[Fault], &[Fault::Lost]] {
+        fail(&store, faults);
+        drop(store.commit(&[accept(&id, "m0")]));
+        store.commit(&[accept(&id, "m1")]).unwrap();
+        let writer = store.writer();
+        let conn = writer.conn.as_ref().unwrap();
+        let number = |pragma: &str| conn.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).unwrap();
+        let mode: String = conn.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
+        // 2 is FULL: sqlite.org, "PRAGMA synchronous".
+        assert_eq!((number("synchronous"), mode.as_str(), number("mmap_size")), (2, "wal", 0));
+    }
+}

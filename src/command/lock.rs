@@ -15,8 +15,10 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::CommandError;
 use super::run::blocking;
@@ -26,7 +28,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The pauses between tries to remove the file. What still holds it then is a process that left the
-/// group, and keeps the file too; or a process that is just being started and has not closed its
+/// group and is killed for it; or one that is just being started and has not closed its
 /// copies of all descriptors yet, or one that is just dying, which take milliseconds.
 const REMOVE_PAUSES_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
@@ -74,11 +76,12 @@ impl RunLock {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the file, which is as good as none.
-    pub(super) async fn remove(self) {
-        self.clear();
+    pub(super) async fn remove(mut self) {
+        let mark = Uuid::new_v4().into_bytes();
+        let marked = self.fill(&mark).is_ok();
         let Self { path, file } = self;
         drop(file);
-        remove(&path).await;
+        remove(&path, marked.then_some(mark)).await;
     }
 
     /// Replaces what the file holds and goes back to its start.
@@ -103,14 +106,24 @@ impl RunLock {
 
 /// Removes a lock file that nobody holds, or soon nobody will.
 ///
+/// With the mark that its run has left in it, whoever holds it still is killed: a process that left the run's group and kept its
+/// standard input. It would keep the next run waiting.
+///
 /// # Cancel safety
 ///
 /// Dropping the future leaves the file, which is as good as none.
-pub(super) async fn remove(path: &Path) {
+pub(super) async fn remove(path: &Path, mark: Option<[u8; 16]>) {
     for pause_ms in REMOVE_PAUSES_MS {
         let owned = path.to_owned();
+        let removed = blocking(move || {
+            let removed = try_remove(&owned)?;
+            if let (false, Some(mark)) = (removed, mark) {
+                kill_left(&owned, mark)?;
+            }
+            io::Result::Ok(removed)
+        });
         // A file that cannot be removed costs an inode and nothing else.
-        if !matches!(blocking(move || try_remove(&owned)).await, Ok(Ok(false))) {
+        if !matches!(removed.await, Ok(Ok(false))) {
             return;
         }
         sleep(Duration::from_millis(pause_ms)).await;
@@ -131,6 +144,28 @@ fn try_remove(path: &Path) -> io::Result<bool> {
         fs::remove_file(path)?;
     }
     Ok(true)
+}
+
+/// Kills the processes whose standard input is this file, if it bears the mark of a run that is over.
+fn kill_left(path: &Path, mark: [u8; 16]) -> io::Result<()> {
+    let there = fs::metadata(path)?;
+    let mut holders = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let entry = entry?;
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else { continue };
+        // A process that has gone meanwhile, or is not ours to look at, holds nothing of ours.
+        let Ok(input) = fs::metadata(entry.path().join("fd/0")) else { continue };
+        if (input.dev(), input.ino()) == (there.dev(), there.ino()) {
+            holders.push(pid);
+        }
+    }
+    // The next run writes its request before it starts anything: with the mark still there, none of these is of it.
+    if fs::read(path)? == mark {
+        for pid in holders {
+            kill_process(pid, Signal::KILL).ok();
+        }
+    }
+    Ok(())
 }
 
 enum Attempt {

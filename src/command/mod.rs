@@ -34,9 +34,9 @@
 //! # Limits
 //!
 //! Unix only; tested on Linux. A process that leaves the group by `setsid` or `setpgid` and has
-//! another standard input than the command is not killed with it. The guard finds those that kept
-//! the standard input (a `timeout` within a script, say), but only where there is a `/proc`, and
-//! not after a command that ended by itself: there they are left alone, and keep the lock.
+//! another standard input than the command is not killed with it. Those that kept the standard
+//! input (a `timeout` within a script, say) are found, by the guard or at the end of the run, but
+//! only where there is a `/proc`.
 
 mod answer;
 mod error;

@@ -93,7 +93,7 @@ pub(super) async fn run_waiting(
     // Starting a process takes a millisecond in which a thread of the runtime would serve no actor.
     let launched = blocking(move || Guard::launch(&owned_spec, &request, held)).await?;
     if launched.is_err() {
-        lock::remove(lock).await;
+        lock::remove(lock, None).await;
     }
     let (mut guard, mut child) = launched?;
     let mut capture = Capture::of(&mut child, spec.max_stdout_bytes);

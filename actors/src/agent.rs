@@ -10,12 +10,11 @@ use greenroom_session::{
     message::{Block, Message, MessageKind, Source},
     store::{Create, Done, LoadError, Op, Refused},
 };
-use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     activation::ActivationMessage,
-    catalog::{CatalogMessage, Entry},
+    catalog::{self, CatalogMessage, Entry},
     delegate::{Delegate, Delegated},
     error::{DeliverError, ListError, StartError, WriteError},
     live::LiveView,
@@ -363,13 +362,9 @@ impl Agent {
 
 /// Asks the catalog for all children of a session.
 pub(crate) async fn list_children(services: &Services, parent: SessionId, cancel: CancellationToken) -> Result<Vec<Entry>, ListError> {
-    let Some(catalog) = &services.catalog else { return Err(ListError::QueryUnavailable) };
-    let (reply, entries) = oneshot::channel();
-    let sent = catalog.send_message(CatalogMessage::ListChildren { parent, page: None, verify: false, cancel, reply });
-    if sent.is_err() {
-        return Err(ListError::Query(crate::error::QueryError::Ended));
-    }
-    entries.await.unwrap_or(Err(ListError::Query(crate::error::QueryError::Ended))).map(|page| page.entries)
+    let token = cancel.clone();
+    let listing = catalog::ask(services, &cancel, |reply| CatalogMessage::ListChildren { parent, page: None, verify: false, cancel: token, reply });
+    listing.await.map(|page| page.entries)
 }
 
 /// Wakes a created child even if its creator is dropped before it could.

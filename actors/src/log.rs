@@ -240,7 +240,7 @@ impl Inner {
     fn taken(&mut self, appended: Result<Done, WriteError>, claimed: Result<Done, WriteError>) -> ClaimResult {
         match appended.and(claimed) {
             Ok(Done::Claimed(Some(claimed))) => {
-                for event in &claimed.events {
+                for event in claimed.events.iter() {
                     self.fold(event)?;
                 }
                 Ok(Some(claimed))
@@ -285,5 +285,6 @@ fn turn_of(body: &Body) -> Option<u64> {
 }
 
 fn at(bodies: Vec<Body>, first: u64, time: u64) -> Arc<[Event]> {
-    bodies.into_iter().zip(first..).map(|(body, seq)| body.at(seq, time)).collect()
+    // Counted this way the length is known, and everything goes into one allocation.
+    bodies.into_iter().enumerate().map(|(at, body)| body.at(first + at as u64, time)).collect()
 }

@@ -8,6 +8,7 @@ use greenroom_session::{
     id::{Seq, SessionId},
     listing::Verdict,
     message::text_of,
+    store::StoreError,
 };
 use tokio::sync::oneshot;
 
@@ -47,13 +48,9 @@ pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &Se
     let own = services.store.owner().clone();
     let children = services
         .readers
-        .read(move |reader| {
-            let children = reader.children(Some(&id), None, usize::MAX)?;
-            let described = reader.describe(&children, false)?;
-            Ok::<_, greenroom_session::store::StoreError>(children.into_iter().zip(described).collect::<Vec<_>>())
-        })
+        .read(move |reader| reader.family(Some(&id), None, usize::MAX, false))
         .await
-        .map_err(|error| TurnError::new(error.code(), error.to_string()))?;
+        .map_err(|error: StoreError| TurnError::new(error.code(), error.to_string()))?;
     let mut worth = false;
     let mut elsewhere = false;
     for (child, described) in children {
@@ -98,7 +95,7 @@ pub(crate) async fn answer_of(services: &Arc<Services>, child: &SessionId) -> Re
             services.wake(child, log.fold.header().parent.as_ref());
             continue;
         }
-        return match head.last.as_ref().map(|last| (last.kind.as_str(), last.code.clone())) {
+        return match head.last.as_ref().map(|last| (&*last.kind, last.code.clone())) {
             Some(("completed" | "max_tokens", _)) => {
                 let own: Seq = log.fold.header().seed_length;
                 let said = log

@@ -92,7 +92,7 @@ impl ActivationState {
             }
             None => text.push_str(" It left no message."),
         }
-        let source = Source::SubagentSettled { session: self.view.id().clone(), epoch: self.view.epoch, outcome: last.kind, code: last.code };
+        let source = Source::SubagentSettled { session: self.view.id().clone(), epoch: self.view.epoch, outcome: last.kind.into_owned(), code: last.code };
         let id = notice_id(self.view.id(), last.turn);
         let Ok(notice) = Message::note(id, text, source, self.services.now(), false) else {
             // Only an answer of the largest size does not fit beside the notice's own words.
@@ -113,7 +113,7 @@ impl ActivationState {
 }
 
 fn outcome_words(last: &head::Outcome) -> String {
-    match (last.kind.as_str(), &last.code) {
+    match (&*last.kind, &last.code) {
         ("error", Some(code)) => format!("failed with {code}"),
         ("max_tokens", _) => "ran out of output tokens".to_owned(),
         ("aborted", _) => "was stopped".to_owned(),

@@ -11,7 +11,7 @@ use greenroom_actors::{
 };
 use greenroom_session::{
     clock::{Clock, IdSource},
-    event::{Event, Role},
+    event::Event,
     id::{Seq, SessionId},
     message::text_of,
     store::{Store, StoreError},
@@ -329,8 +329,7 @@ impl Runtime {
     /// Changes nothing.
     pub async fn last_answer(&self, session: &SessionId) -> Result<Option<String>, QueryError> {
         let log = self.host.load(session).await?;
-        let said = log.fold.surface().messages().rev().find(|message| message.role == Role::Assistant).map(|message| text_of(&message.content));
-        Ok(said)
+        Ok(log.fold.last_said().map(|message| text_of(&message.content)))
     }
 
     /// Ends every turn as `disposed` and every Activation child-first. What is pending stays pending and is served by the next runtime.

@@ -10,13 +10,14 @@ use greenroom_session::{
     message::{Block, Message, MessageKind, Source},
     store::{Create, Done, LoadError, Op, Refused},
 };
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     activation::ActivationMessage,
     catalog::{self, CatalogMessage, Entry},
     delegate::{Delegate, Delegated},
-    error::{DeliverError, ListError, StartError, WriteError},
+    error::{DeliverError, ListError, QueryError, StartError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
     race::race_point,
@@ -166,7 +167,7 @@ impl Agent {
         }
         let [pending] = services.journal.submit([Op::Create(create)]);
         let wake = WakeOnDrop { services, child: child.clone(), parent: &parent.id };
-        let done = pending.done().await;
+        let done = pending.done_within(services.config.ask_deadline).await;
         race_point!("created-before-wake");
         let existing = match done {
             Ok(Done::Created { existing, .. }) => existing,
@@ -227,10 +228,14 @@ impl Agent {
     async fn send(&self, child: &SessionId, text: String, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
         let services = &self.services;
         let live = services.live.get(child);
+        let stored;
         let header = match &live {
-            Some(view) if view.continuable => view.header.clone(),
+            Some(view) if view.continuable => &view.header,
             Some(_) => return Err(not_continuable(child)),
-            None => addressee(services, child).await?,
+            None => {
+                stored = addressee(services, child).await?;
+                &stored
+            }
         };
         if header.parent.as_ref() != Some(self.view.id()) {
             return Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" });
@@ -385,4 +390,13 @@ fn completed_prefix(mut events: Vec<Event>) -> Vec<Event> {
     let end = events.iter().rposition(|event| matches!(event.body, Body::TurnEnd { .. })).map_or(0, |at| at + 1);
     events.truncate(end);
     events
+}
+
+/// Waits for an answer of the catalog or the query actor, not longer than this.
+pub(crate) async fn answered<T, E: From<QueryError>>(answer: oneshot::Receiver<Result<T, E>>, time: Duration) -> Result<T, E> {
+    match tokio::time::timeout(time, answer).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => Err(QueryError::Ended.into()),
+        Err(_) => Err(QueryError::TimedOut.into()),
+    }
 }

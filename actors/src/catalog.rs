@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    agent::answered,
     error::{ListError, QueryError},
     live::LiveTable,
     query::{self, Family, Page, QueryMessage, Then},
@@ -293,7 +294,7 @@ pub(crate) async fn ask(services: &Services, cancel: &CancellationToken, message
     let listing = tokio::select! {
         biased;
         () = cancel.cancelled() => return Err(ListError::Cancelled),
-        listing = listing => listing.unwrap_or(Err(ListError::Query(QueryError::Ended))),
+        listing = answered(listing, services.config.ask_deadline) => listing,
     };
     if cancel.is_cancelled() { Err(ListError::Cancelled) } else { listing }
 }
@@ -415,6 +416,11 @@ fn reason_of(error: &QueryError) -> Option<Reason> {
     match error {
         QueryError::SessionNotFound(_) | QueryError::EventNotFound { .. } | QueryError::PersistenceFailed(_) => Some(Reason::Unavailable),
         QueryError::InvalidSurface { .. } | QueryError::SourceConflict(_) | QueryError::Corrupt { .. } => Some(Reason::Corrupt),
-        QueryError::InvalidLineage(_) | QueryError::InvalidWindow { .. } | QueryError::Cancelled | QueryError::Ended | QueryError::Unavailable => None,
+        QueryError::InvalidLineage(_)
+        | QueryError::InvalidWindow { .. }
+        | QueryError::Cancelled
+        | QueryError::TimedOut
+        | QueryError::Ended
+        | QueryError::Unavailable => None,
     }
 }

@@ -40,6 +40,8 @@ pub struct Config {
     pub send_patience: Duration,
     /// How long a cold start may take, its wait for a turn slot aside.
     pub start_deadline: Duration,
+    /// How long a caller waits for an answer; a write that is not answered by then is `INDETERMINATE`, and the same ids again are safe.
+    pub ask_deadline: Duration,
     /// How long an interrupted turn may go on before it is dropped.
     pub interrupt_grace: Duration,
     /// How often the store is asked for what other processes did.
@@ -64,6 +66,7 @@ impl Default for Config {
             max_attempts: DEFAULT_MAX_ATTEMPTS,
             send_patience: Duration::from_secs(30),
             start_deadline: Duration::from_secs(60),
+            ask_deadline: Duration::from_secs(60),
             interrupt_grace: Duration::from_secs(2),
             poll_interval: Duration::from_millis(50),
             shutdown_grace: Duration::from_secs(10),

@@ -31,6 +31,9 @@ pub enum WriteError {
     /// It may or may not be in the store; the same ids again are safe.
     #[error("the outcome is unknown: {0}")]
     Indeterminate(Arc<CommitError>),
+    /// No answer came in time; the same ids again are safe.
+    #[error("the outcome is unknown: no answer in time")]
+    TimedOut,
     /// The journal ended before it answered; the same ids again are safe.
     #[error("the outcome is unknown: the journal has ended")]
     Ended,
@@ -42,7 +45,7 @@ impl WriteError {
         match self {
             Self::Refused(refused) => refused.code(),
             Self::NotCommitted(_) => "NOT_DELIVERED",
-            Self::Indeterminate(_) | Self::Ended => "INDETERMINATE",
+            Self::Indeterminate(_) | Self::TimedOut | Self::Ended => "INDETERMINATE",
         }
     }
 }
@@ -404,6 +407,9 @@ pub enum QueryError {
     /// The query actor has ended.
     #[error("the query actor has ended")]
     Ended,
+    /// No answer came in time.
+    #[error("no answer in time")]
+    TimedOut,
     /// The runtime was built without a query service.
     #[error("this runtime has no session query service")]
     Unavailable,
@@ -420,7 +426,7 @@ impl QueryError {
             Self::InvalidWindow { .. } => "SESSION_QUERY_INVALID_WINDOW",
             Self::Corrupt { .. } => "SESSION_QUERY_CORRUPT_SESSION",
             Self::SourceConflict(_) => "SESSION_QUERY_SOURCE_CONFLICT",
-            Self::PersistenceFailed(_) | Self::Ended => "SESSION_QUERY_PERSISTENCE_FAILED",
+            Self::PersistenceFailed(_) | Self::TimedOut | Self::Ended => "SESSION_QUERY_PERSISTENCE_FAILED",
             Self::Unavailable => "SUBAGENT_CONTROL_SESSION_QUERY_UNAVAILABLE",
             Self::Cancelled => "SESSION_QUERY_ABORTED",
         }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     activation::ActivationMessage,
-    agent::Agent,
+    agent::{Agent, answered},
     catalog::{self, CatalogMessage, Listing},
     error::{ActivateError, DeliverError, ListError, QueryError, StartError, WriteError},
     live::LiveView,
@@ -122,7 +122,8 @@ impl Host {
         let mut session = NewSession::root(id.clone());
         session.cwd = new.cwd;
         let create = Create::opened(session, new.opened, services.now());
-        match services.journal.commit(Op::Create(create)).await {
+        let [pending] = services.journal.submit([Op::Create(create)]);
+        match pending.done_within(services.config.ask_deadline).await {
             Ok(_) => self.keep(&id).await,
             Err(WriteError::Refused(Refused::Exists(id))) => Err(RootError::Exists(id)),
             Err(error) => Err(StartError::from(error).into()),
@@ -146,7 +147,7 @@ impl Host {
         self.keep(id).await
     }
 
-    async fn keep(&self, id: &SessionId) -> Result<RootHandle, RootError> {
+    pub(crate) async fn keep(&self, id: &SessionId) -> Result<RootHandle, RootError> {
         let pin = Pin::new(self, id);
         let view = ensure(&self.services(), id).await?;
         Ok(RootHandle { pin, view: std::sync::Mutex::new(view) })
@@ -263,7 +264,7 @@ impl Host {
         let services = self.services();
         let (reply, answer) = oneshot::channel();
         match &services.query {
-            Some(query) if query.send_message(message(reply)).is_ok() => answer.await.unwrap_or(Err(QueryError::Ended)),
+            Some(query) if query.send_message(message(reply)).is_ok() => answered(answer, services.config.ask_deadline).await,
             Some(_) => Err(QueryError::Ended),
             None => Err(QueryError::Unavailable),
         }
@@ -399,7 +400,12 @@ async fn ensure(services: &Services, id: &SessionId) -> Result<Arc<LiveView>, Ac
     let (reply, view) = oneshot::channel();
     let ended = || ActivateError::Write(WriteError::Ended);
     services.registry.send_message(RegistryMessage::Ensure { session: id.clone(), reply }).map_err(|_| ended())?;
-    view.await.unwrap_or_else(|_| Err(ended()))
+    // Longer than the start that it waits for.
+    let time = services.config.start_deadline + services.config.ask_deadline;
+    match tokio::time::timeout(time, view).await {
+        Ok(view) => view.unwrap_or_else(|_| Err(ended())),
+        Err(_) => Err(ActivateError::Deadline(id.clone())),
+    }
 }
 
 /// Why a root could not be had.

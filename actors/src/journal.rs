@@ -68,6 +68,21 @@ impl Pending {
         }
     }
 
+    /// Waits as [`Pending::done`] does, but not longer than this.
+    ///
+    /// # Errors
+    /// [`WriteError::TimedOut`] if there is no answer by then; the operation goes on.
+    ///
+    /// # Cancel safety
+    /// The operation goes on; only its result is lost.
+    pub(crate) async fn done_within(self, time: std::time::Duration) -> Result<Done, WriteError> {
+        if self.is_ready() {
+            // No timer for what is known.
+            return self.now();
+        }
+        tokio::time::timeout(time, self.done()).await.unwrap_or(Err(WriteError::TimedOut))
+    }
+
     /// Waits until the operation is durable or has failed.
     ///
     /// # Errors
@@ -216,6 +231,7 @@ pub(crate) struct JournalState {
     senders: VecDeque<Waiter>,
     since_heartbeat: std::time::Duration,
     since_scan: std::time::Duration,
+    poll_due: bool,
     poll: std::time::Duration,
     foreign: ForeignHook,
 }
@@ -242,6 +258,7 @@ impl Actor for Journal {
             senders: VecDeque::new(),
             since_heartbeat: std::time::Duration::from_millis(HEARTBEAT_MS),
             since_scan: std::time::Duration::ZERO,
+            poll_due: false,
             poll: args.poll,
             foreign: args.foreign,
         })
@@ -265,16 +282,17 @@ impl Actor for Journal {
                     // Whoever died since the last look may have left something to do.
                     (state.foreign)(Vec::new());
                 }
-                // A busy writer is asked again at the next tick; its lease outlasts several.
-                if !state.busy {
-                    let heartbeat = state.since_heartbeat.as_millis() >= u128::from(HEARTBEAT_MS);
-                    if heartbeat {
-                        state.since_heartbeat = std::time::Duration::ZERO;
-                    }
-                    state.hand_over(Job::Poll { heartbeat })?;
-                }
+                // Goes before the next batch: a writer that is always busy must hear of others too.
+                state.poll_due = true;
             }
             JournalMessage::Foreign(sessions) => (state.foreign)(sessions),
+        }
+        if !state.busy && std::mem::take(&mut state.poll_due) {
+            let heartbeat = state.since_heartbeat.as_millis() >= u128::from(HEARTBEAT_MS);
+            if heartbeat {
+                state.since_heartbeat = std::time::Duration::ZERO;
+            }
+            state.hand_over(Job::Poll { heartbeat })?;
         }
         if !state.busy {
             let batch = state.next_batch();

@@ -16,6 +16,7 @@ use greenroom_session::{
     clock::Clock,
     event::{Body, Event},
     fold::Fold,
+    head::OpenTurn,
     id::Order,
     store::{Append, Claim, ClaimKind, Close, Done, Fence, Op, Refused},
     turns::Claimed,
@@ -219,11 +220,9 @@ impl Inner {
             return Err(error.clone());
         }
         let open = self.fold.head().open.as_ref();
-        if let Some(turn) = bodies.iter().find_map(turn_of)
-            && open.is_none_or(|open| open.turn != turn)
-        {
+        if bodies.iter().any(|body| is_late(body, open)) {
             // Its handle was used on another thread while it ended.
-            return Err(Refused::Invalid { code: TURN_ENDED, message: format!("turn {turn} has ended") }.into());
+            return Err(Refused::Invalid { code: TURN_ENDED, message: "the turn has ended".into() }.into());
         }
         let events = at(bodies, self.fold.head().next_seq, clock.now_ms());
         // What the store would refuse must not reach the fold, since a refusal ends the epoch.
@@ -269,8 +268,8 @@ impl Inner {
     }
 }
 
-/// Returns the turn that an event belongs to.
-fn turn_of(body: &Body) -> Option<u64> {
+/// Tells whether an event belongs to another turn than the one that is open.
+fn is_late(body: &Body, open: Option<&OpenTurn>) -> bool {
     match body {
         Body::StepStart { turn, .. }
         | Body::StepEnd { turn, .. }
@@ -279,8 +278,9 @@ fn turn_of(body: &Body) -> Option<u64> {
         | Body::AssistantMessage { turn, .. }
         | Body::ToolCall { turn, .. }
         | Body::ToolResult { turn, .. }
-        | Body::TurnEnd { turn, .. } => Some(*turn),
-        _ => None,
+        | Body::TurnEnd { turn, .. } => open.is_none_or(|open| open.turn != *turn),
+        Body::AnswerRecorded { message, attempt, .. } => open.is_none_or(|open| open.message != *message || open.attempt != *attempt),
+        _ => false,
     }
 }
 

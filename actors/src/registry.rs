@@ -158,6 +158,8 @@ pub(crate) struct RegistryState {
     services: Arc<OnceLock<Weak<Services>>>,
     entries: HashMap<SessionId, Entry>,
     owned: HashMap<SessionId, HashSet<SessionId>>,
+    /// Sessions that could not be activated, and why: what looks for work by itself leaves them alone.
+    refused: HashMap<SessionId, &'static str>,
     next: Incarnation,
     // In order, so that whoever is told at the same time is told in the same order by every run of one seed.
     childless: BTreeMap<SessionId, Vec<oneshot::Sender<()>>>,
@@ -174,8 +176,6 @@ pub(crate) struct RegistryArgs {
     pub(crate) pins: Pins,
 }
 
-/// Sessions that one look picks up; the next look finds the rest.
-const SCAN: usize = 1024;
 /// Pause before a session whose epoch failed is started again.
 const FAILED_PAUSE: Duration = Duration::from_millis(250);
 
@@ -189,6 +189,7 @@ impl Actor for Registry {
             services: args.services,
             entries: HashMap::new(),
             owned: HashMap::new(),
+            refused: HashMap::new(),
             next: 0,
             childless: BTreeMap::new(),
             gone: BTreeMap::new(),
@@ -328,6 +329,8 @@ impl RegistryState {
         };
         match result {
             Ok(Some(view)) => {
+                self.refused.remove(&session);
+                let Some(entry) = self.entries.get_mut(&session) else { return };
                 let parent = view.header().parent.clone();
                 let rewake = std::mem::take(&mut entry.rewake);
                 let waiting = std::mem::take(&mut entry.waiting);
@@ -354,18 +357,30 @@ impl RegistryState {
                 self.leave(myself, services, &session, again);
             }
             Err(error) => {
-                let lost = matches!(error, ActivateError::Held { .. } | ActivateError::Draining);
-                if !lost {
-                    tracing::warn!(%session, code = error.code(), %error, "a session could not be activated");
-                    services.tell(|| Occurrence::NotActivated { session: session.clone(), code: error.code(), reason: error.to_string() });
-                }
                 refuse(std::mem::take(&mut entry.waiting), &error);
+                let parent = entry.parent.clone();
+                self.not_activated(services, &session, &error);
                 self.leave(myself, services, &session, false);
+                if matches!(error, ActivateError::Write(_) | ActivateError::Deadline(_) | ActivateError::Read(_)) {
+                    // Its epoch may have begun all the same, and nobody else looks after what this process holds.
+                    look_again(myself, session, parent);
+                }
             }
         }
         if services.is_draining() {
             // A start that came to nothing may be the last thing that kept a parent.
             self.drain();
+        }
+    }
+
+    /// Says why a session with work does not run: once, until it runs or the reason changes.
+    fn not_activated(&mut self, services: &Services, session: &SessionId, error: &ActivateError) {
+        if matches!(error, ActivateError::Held { .. } | ActivateError::Draining) {
+            return;
+        }
+        services.tell(|| Occurrence::NotActivated { session: session.clone(), code: error.code(), reason: error.to_string() });
+        if self.refused.insert(session.clone(), error.code()) != Some(error.code()) {
+            tracing::warn!(%session, code = error.code(), %error, "a session could not be activated");
         }
     }
 
@@ -401,12 +416,15 @@ impl RegistryState {
                 self.wake(myself, services, session, None);
             } else {
                 strangers = true;
+                // Something new may have come for it: worth another try.
+                self.refused.remove(&session);
             }
         }
         let roots = self.pins.all();
         if roots.is_empty() || !strangers {
             return;
         }
+        let refused: HashSet<SessionId> = self.refused.keys().cloned().collect();
         let (registry, services) = (myself.clone(), services.clone());
         tokio::spawn(async move {
             let found = services
@@ -414,14 +432,14 @@ impl RegistryState {
                 .read(move |reader| {
                     let mut found = Vec::new();
                     for root in &roots {
-                        found.extend(reader.runnable(Some(root), SCAN)?);
+                        found.extend(reader.runnable(Some(root), usize::MAX)?);
                     }
                     Ok::<_, greenroom_session::store::StoreError>(found)
                 })
                 .await;
             match found {
                 Ok(found) => {
-                    for session in found.into_iter().filter(|session| !services.live.is_resident(session)) {
+                    for session in found.into_iter().filter(|session| !refused.contains(session) && !services.live.is_resident(session)) {
                         drop(registry.send_message(RegistryMessage::Wake { session, parent: None }));
                     }
                 }
@@ -470,12 +488,9 @@ impl RegistryState {
         match reason {
             EpochEnd::Failed | EpochEnd::Fenced if !awaited => {
                 // What made it fail may still be there: look again, but not at once. Whoever fenced it may be gone by then; if not, looking costs little.
-                let (registry, id, parent) = (myself.clone(), session.clone(), entry.parent.clone());
+                let parent = entry.parent.clone();
                 self.leave(myself, services, session, false);
-                tokio::spawn(async move {
-                    tokio::time::sleep(FAILED_PAUSE).await;
-                    drop(registry.send_message(RegistryMessage::Wake { session: id, parent }));
-                });
+                look_again(myself, session.clone(), parent);
             }
             _ => self.leave(myself, services, session, wanted),
         }
@@ -543,5 +558,14 @@ fn tell(waiting: &mut BTreeMap<SessionId, Vec<oneshot::Sender<()>>>, holds: impl
             }
         }
         !holds
+    });
+}
+
+/// Has a session looked at again after a pause: what made its epoch fail may still be there.
+fn look_again(registry: &ActorRef<RegistryMessage>, session: SessionId, parent: Option<SessionId>) {
+    let registry = registry.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(FAILED_PAUSE).await;
+        drop(registry.send_message(RegistryMessage::Wake { session, parent }));
     });
 }

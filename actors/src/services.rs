@@ -88,10 +88,12 @@ impl Services {
         message: Arc<Message>,
     ) -> Result<Done, WriteError> {
         let wake = message.wake;
-        let accept = Accept { session: session.clone(), message, inbox_limit: self.config.inbox_limit, note_limit: self.config.note_limit };
+        // A notice is never refused: it is the last word of a session, and there is one for a turn.
+        let note_limit = if message.source.kind() == "subagent-settled" { u64::MAX } else { self.config.note_limit };
+        let accept = Accept { session: session.clone(), message, inbox_limit: self.config.inbox_limit, note_limit };
         let [pending] = self.journal.submit([Op::Accept(accept)]);
         let mut waker = Waker { services: self, session, live, parent, armed: wake };
-        let done = pending.done().await;
+        let done = pending.done_within(self.config.ask_deadline).await;
         race_point!("accepted-before-wake");
         // A duplicate's first acceptance may have been cut off before its wake, and what is not known may be there: one wake too many costs a look.
         waker.armed = wake && !matches!(done, Err(WriteError::Refused(_) | WriteError::NotCommitted(_)));

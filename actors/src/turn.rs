@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use greenroom_session::{
     event::{Body, Role, SurfaceMessage},
-    fold::DescriptorState,
+    fold::{DescriptorState, Fold},
     id::{MessageId, SessionId},
     message::{Block, Source, text_of},
     store::{ClaimKind, StoreError},
@@ -24,7 +24,7 @@ use crate::{
 /// One turn, handed to a [`Behavior`](crate::Behavior).
 ///
 /// What it does to other sessions ([`Turn::delegate`], [`Turn::send_message`], [`Turn::report`]) is an effect with a key: doing the same again on a
-/// later attempt at the same message is the same acceptance. A handle used after the turn's end answers with `TURN_ENDED`.
+/// later attempt at the same message is the same acceptance. A handle used after the turn's end answers with `TURN_ENDED`, or with nothing where it only reads.
 ///
 /// ```
 /// use greenroom_actors::{Config, Turn, TurnEnd};
@@ -68,6 +68,12 @@ impl Turn {
         if self.core.has_ended() { Err(TurnError::new("TURN_ENDED", "the turn has ended")) } else { Ok(()) }
     }
 
+    /// Looks at the fold while the turn is open in it: after its end, what is there is of a later turn.
+    fn look<T>(&self, look: impl FnOnce(&Fold) -> T) -> Option<T> {
+        let turn = self.core.turn;
+        self.core.view.log.look(|fold| fold.head().open.as_ref().is_some_and(|open| open.turn == turn).then(|| look(fold)))
+    }
+
     /// Returns the session.
     pub fn session(&self) -> &SessionId {
         self.core.view.id()
@@ -100,7 +106,7 @@ impl Turn {
 
     /// Returns the message that the turn serves; `None` for a turn that notes opened.
     pub fn message(&self) -> Option<Arc<SurfaceMessage>> {
-        self.core.view.log.look(|fold| fold.serving().message.clone())
+        self.look(|fold| fold.serving().message.clone())?
     }
 
     /// Returns the message's text; empty for a turn that notes opened.
@@ -110,21 +116,18 @@ impl Turn {
 
     /// Returns the notes that have joined, in order, over all attempts at this message.
     pub fn notes(&self) -> Vec<Arc<SurfaceMessage>> {
-        self.core.view.log.look(|fold| fold.serving().notes.clone())
+        self.look(|fold| fold.serving().notes.clone()).unwrap_or_default()
     }
 
     /// Returns everything that was said in this session and not compacted, in order.
     pub fn history(&self) -> Vec<Arc<SurfaceMessage>> {
-        self.core.view.log.look(|fold| fold.surface().messages().cloned().collect())
+        self.look(|fold| fold.surface().messages().cloned().collect()).unwrap_or_default()
     }
 
     /// Returns the rank of this message among the `turn` messages that the session has begun to serve, from 0; `None` for a turn that notes opened.
     pub fn rank(&self) -> Option<usize> {
-        let message = self.message()?;
-        self.core.view.log.look(|fold| {
-            let own = |said: &&Arc<SurfaceMessage>| said.role == Role::User && !matches!(said.source.kind(), "subagent-report" | "subagent-settled");
-            fold.surface().messages().filter(own).position(|said| said.id == message.id)
-        })
+        self.message()?;
+        self.look(|fold| usize::try_from(fold.begun()).ok()?.checked_sub(1))?
     }
 
     /// Returns what the behaviour was given when the session was created.
@@ -200,7 +203,7 @@ impl Turn {
 
     /// Returns an input that an attempt at this message has recorded.
     pub fn recorded(&self, key: &str) -> Option<String> {
-        self.core.view.log.look(|fold| fold.serving().recorded.get(key).cloned())
+        self.look(|fold| fold.serving().recorded.get(key).cloned())?
     }
 
     /// Records an input from outside that decides effects, durably, so that a later attempt reads it instead of looking again.
@@ -218,7 +221,7 @@ impl Turn {
 
     /// Returns the answer that an attempt at this message has recorded.
     pub fn answer(&self) -> Option<String> {
-        self.core.view.log.look(|fold| fold.serving().answer.clone())
+        self.look(|fold| fold.serving().answer.clone())?
     }
 
     /// Records an answer durably, before its effects, so that a later attempt replays it.

@@ -2,14 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use greenroom_session::{
-    event::Role,
-    head::Head,
-    id::{Seq, SessionId},
-    listing::Verdict,
-    message::text_of,
-    store::StoreError,
-};
+use greenroom_session::{head::Head, id::SessionId, listing::Verdict, message::text_of, store::StoreError};
 use tokio::sync::oneshot;
 
 use crate::{behavior::TurnError, registry::RegistryMessage, services::Services};
@@ -96,17 +89,7 @@ pub(crate) async fn answer_of(services: &Arc<Services>, child: &SessionId) -> Re
             continue;
         }
         return match head.last.as_ref().map(|last| (&*last.kind, last.code.clone())) {
-            Some(("completed" | "max_tokens", _)) => {
-                let own: Seq = log.fold.header().seed_length;
-                let said = log
-                    .fold
-                    .surface()
-                    .nodes()
-                    .iter()
-                    .rev()
-                    .find(|node| node.seq >= own && node.message.role == Role::Assistant && !node.message.content.is_empty());
-                Ok(said.map(|node| text_of(&node.message.content)).unwrap_or_default())
-            }
+            Some(("completed" | "max_tokens", _)) => Ok(log.fold.last_said().map(|message| text_of(&message.content)).unwrap_or_default()),
             Some((kind, code)) => Err(TurnError::new(code.unwrap_or_else(|| kind.to_uppercase()), format!("child {child} ended {kind}"))),
             None => Err(TurnError::new("NOT_STARTED", format!("child {child} has not run"))),
         };

@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     descriptor::{Descriptor, DescriptorError},
-    event::{Body, Event, RootOpened, SurfaceMessage},
+    event::{Body, Event, Role, RootOpened, SurfaceMessage, TurnEnd},
     head::{FoldError, Head},
     header::Header,
     id::{MessageId, Order, Seq},
@@ -145,6 +145,8 @@ pub struct Fold {
     pending: BTreeMap<Order, InboxRecord>,
     serving_id: Option<MessageId>,
     serving: Serving,
+    begun: u64,
+    outcome: Option<TurnEnd>,
     calls: Vec<UnansweredCall>,
     unknown: Option<(Seq, String)>,
     last_time: u64,
@@ -162,6 +164,8 @@ impl Fold {
             pending: BTreeMap::new(),
             serving_id: None,
             serving: Serving::default(),
+            begun: 0,
+            outcome: None,
             calls: Vec::new(),
             unknown: None,
             last_time: 0,
@@ -201,6 +205,23 @@ impl Fold {
     /// Returns what the attempts at the current message have left.
     pub fn serving(&self) -> &Serving {
         &self.serving
+    }
+
+    /// Returns how many distinct `turn` messages this session has begun to serve; what it inherited does not count.
+    pub fn begun(&self) -> u64 {
+        self.begun
+    }
+
+    /// Returns what the agent said last, if it has said anything; what it inherited does not count, nor does a message without content.
+    pub fn last_said(&self) -> Option<&Arc<SurfaceMessage>> {
+        let own = self.surface.nodes().iter().rev().take_while(|node| node.seq >= self.header.seed_length);
+        own.map(|node| &node.message).find(|message| message.role == Role::Assistant && !message.content.is_empty())
+    }
+
+    /// Returns how the work on the newest message ended. A turn that only took notes counts if it did not complete, or if there was no other: it makes no
+    /// failure good.
+    pub fn outcome(&self) -> Option<&TurnEnd> {
+        self.outcome.as_ref()
     }
 
     /// Returns the tool calls of the open step that have no result, in transcript order.
@@ -298,6 +319,9 @@ impl Fold {
                 self.calls.clear();
             }
             Body::TurnEnd { reason, .. } => {
+                if self.serving.message.is_some() || *reason != TurnEnd::Completed || self.outcome.is_none() {
+                    self.outcome = Some(reason.clone());
+                }
                 if reason.is_final() {
                     self.serving_id = None;
                     self.serving = Serving::default();
@@ -348,6 +372,7 @@ impl Fold {
             && !matches!(node.message.source.kind(), "subagent-report" | "subagent-settled")
         {
             self.serving.message = Some(node.message.clone());
+            self.begun += 1;
         } else if self.head.open.is_some() {
             self.serving.notes.push(node.message.clone());
         }

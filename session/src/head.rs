@@ -86,6 +86,8 @@ pub struct OpenTurn {
     pub wasted: u32,
     /// The furthest step that any attempt has brought to its end.
     pub reached: u32,
+    /// Where its `turn/start` stands.
+    pub since: Seq,
     /// The open step, if one is.
     pub step: Option<u32>,
     /// Steps begun so far.
@@ -283,7 +285,12 @@ impl Head {
                 Some(open) if open.message == *message => open.progress = true,
                 _ => return refuse("an answer outside of its message's turn".into()),
             },
-            Body::EffectAccepted { turn, .. } | Body::NoteJoined { turn, .. } => self.open_turn(seq, *turn)?.progress = true,
+            Body::EffectAccepted { turn, .. } => self.open_turn(seq, *turn)?.progress = true,
+            Body::NoteJoined { turn, .. } => {
+                let open = self.open_turn(seq, *turn)?;
+                // What joins with the start is no work of the attempt: else a turn that notes kill would get an attempt for each.
+                open.progress |= seq > open.since + 1;
+            }
             Body::Memo { turn, .. } | Body::AssistantMessage { turn, .. } | Body::ToolCall { turn, .. } | Body::ToolResult { turn, .. } => {
                 self.open_turn(seq, *turn)?;
             }
@@ -320,7 +327,7 @@ impl Head {
         }
         self.turns = turn;
         self.retry = None;
-        self.open = Some(OpenTurn { turn, message: message.clone(), attempt, wasted, reached, step: None, steps: 0, progress: false });
+        self.open = Some(OpenTurn { turn, message: message.clone(), attempt, wasted, reached, since: seq, step: None, steps: 0, progress: false });
         Ok(())
     }
 
@@ -417,11 +424,12 @@ mod tests {
         for (attempts, wasted) in [
             (vec![&[][..], &[]], 2),
             (vec![&[START, CUT], &[memo]], 2),
-            (vec![&[], &[note]], 0),
+            (vec![&[], &[note]], 2),
+            (vec![&[], &[memo, note]], 0),
             (vec![&[], &[answer]], 0),
             (vec![&[], &[effect]], 0),
             (vec![&[], &[START, END]], 0),
-            (vec![&[note], &[]], 1),
+            (vec![&[memo, note], &[]], 1),
             (vec![&[START, END], &[START, END]], 1),
             (vec![&[START, END], &[START, END, SECOND, SECOND_END]], 0),
             (vec![&[START, END], &[], &[START, END], &[START, END, SECOND]], 3),

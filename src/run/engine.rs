@@ -10,13 +10,13 @@ use greenroom_actors::{Host, Occurrence, host::NewRoot};
 use greenroom_session::{
     event::{Body, RootOpened, TurnEnd},
     id::SessionId,
+    message::text_of,
     store::{LoadError, Reader, Store, StoreError},
 };
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
 use super::{
     News, Observer, Progress, Prompt, RunError, RunOptions, RunReport, Stuck,
-    report::{last_answer, outcome},
     seeded::{self, InPlace, VirtualClock},
     signals::Signals,
     tally::Tally,
@@ -263,19 +263,19 @@ impl Play<'_> {
 
     async fn report(&self, id: &SessionId, stuck: Vec<Stuck>) -> Result<RunReport, RunError> {
         let root = id.clone();
-        let (events, after) = reading(&self.store, move |reader| Ok::<_, LoadError>((reader.events(&root, 0, usize::MAX)?, Tally::of(reader, &root)?))).await?;
+        let (log, after) = reading(&self.store, move |reader| Ok::<_, LoadError>((reader.load(&root)?, Tally::of(reader, &root)?))).await?;
         let added = after.since(&self.plan.before, id);
         tracing::debug!(root = %id, program = %self.program.file_name, "a run has come to its end");
         Ok(RunReport {
             root: id.clone(),
-            answer: last_answer(&events),
+            answer: log.fold.last_said().map(|message| text_of(&message.content)),
             turns: added.turns,
             messages: added.messages,
             children: added.children,
             failed: added.failed,
             wall_ms: 0,
             store: String::new(),
-            outcome: outcome(&events),
+            outcome: log.fold.outcome().cloned(),
             stuck,
         })
     }

@@ -27,7 +27,7 @@ use crate::{agent::CastError, program::BindError, runtime::OpenError};
 /// let program = Program::parse(text, "story.toml", Path::new("/stories"))?;
 /// let error = run(&program, &RunOptions::new("memory:".parse()?, "/"), &|_: News<'_>| {}).await.unwrap_err();
 /// assert!(matches!(error, RunError::NoPrompt));
-/// assert_eq!((error.code(), error.exit_code()), ("PROMPT_MISSING", 2));
+/// assert_eq!(error.code(), "PROMPT_MISSING");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```

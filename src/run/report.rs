@@ -1,12 +1,6 @@
 //! How a run ended.
 
-use std::collections::{HashMap, HashSet};
-
-use greenroom_session::{
-    event::{Body, Event, Role, TurnEnd},
-    id::{MessageId, SessionId},
-    message::text_of,
-};
+use greenroom_session::{event::TurnEnd, id::SessionId};
 use serde::Serialize;
 
 /// How a run ended. The numbers are read from the store and count this run alone, also where it went on with an earlier one.
@@ -75,40 +69,4 @@ impl RunReport {
     pub fn exit_code(&self) -> u8 {
         u8::from(self.outcome != Some(TurnEnd::Completed) || !self.stuck.is_empty())
     }
-}
-
-/// Returns what was said last.
-pub(super) fn last_answer(events: &[Event]) -> Option<String> {
-    events.iter().rev().find_map(|event| match &event.body {
-        Body::AssistantMessage { message, .. } if message.role == Role::Assistant => Some(text_of(&message.content)),
-        _ => None,
-    })
-}
-
-/// Returns how the last turn ended, a turn that notes opened counting only if it failed or no message's turn did.
-pub(super) fn outcome(events: &[Event]) -> Option<TurnEnd> {
-    let mut heard: HashSet<&MessageId> = HashSet::new();
-    let mut open: HashMap<u64, &MessageId> = HashMap::new();
-    let (mut last, mut failed) = (None, None);
-    for event in events {
-        match &event.body {
-            Body::UserMessage(message) if !matches!(message.source.kind(), "subagent-report" | "subagent-settled") => {
-                heard.insert(&message.id);
-            }
-            Body::TurnStart { turn, message, .. } => {
-                open.insert(*turn, message);
-            }
-            Body::TurnEnd { turn, reason } => {
-                let of_message = open.remove(turn).is_some_and(|message| heard.contains(message));
-                if *reason != TurnEnd::Completed {
-                    failed = Some(reason.clone());
-                } else if of_message {
-                    failed = None;
-                }
-                last = Some(reason.clone());
-            }
-            _ => {}
-        }
-    }
-    failed.or(last)
 }

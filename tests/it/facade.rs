@@ -3,6 +3,7 @@
 use greenroom::{
     Delegate, Runtime, RuntimeBuilder, Turn, TurnEnd,
     actors::host::{NewRoot, RootError},
+    session::message::text_of,
 };
 
 fn cast() -> RuntimeBuilder {
@@ -62,4 +63,47 @@ async fn after_a_shutdown_nothing_is_accepted() {
         let late = agent.start_continuable(Delegate::new("desk", "a child", "late")).await;
         assert_eq!(late.unwrap_err().code(), "UNAUTHORIZED", "{url}: the epoch has ended");
     }
+}
+
+#[tokio::test]
+async fn a_forked_child_knows_its_history_and_counts_its_own_messages_only() {
+    let runtime = Runtime::builder()
+        .closure("desk", |turn: Turn| async move {
+            match turn.text().as_str() {
+                "one" => turn.say("the parent's own words")?,
+                "two" => {
+                    turn.delegate(Delegate::new("clerk", "talks", "begin").provider("fork")).await?;
+                    turn.delegate(Delegate::new("mute", "is silent", "begin").provider("fork")).await?;
+                }
+                _ => {}
+            }
+            Ok(TurnEnd::Completed)
+        })
+        .closure("clerk", |turn: Turn| async move {
+            let heard = turn.history().len();
+            turn.say(format!("{:?} of {heard}", turn.rank()))?;
+            Ok(TurnEnd::Completed)
+        })
+        .closure("mute", |_turn: Turn| async { Ok(TurnEnd::Completed) })
+        .open("memory:")
+        .await
+        .unwrap();
+    let root = runtime.root("desk", "desk").await.unwrap();
+    root.send("one").await.unwrap();
+    root.quiescent().await.unwrap();
+    root.send("two").await.unwrap();
+    root.quiescent().await.unwrap();
+    let children = runtime.list(Some(root.id())).await.unwrap().entries;
+    let by_label = |label: &str| children.iter().find(|entry| entry.listed().unwrap().label.as_deref() == Some(label)).unwrap().id();
+    assert_eq!(runtime.last_answer(by_label("talks")).await.unwrap().as_deref(), Some("Some(0) of 3"), "two messages were inherited");
+    assert_eq!(runtime.last_answer(by_label("is silent")).await.unwrap(), None);
+    let heard: Vec<String> = runtime
+        .list_events(root.id())
+        .await
+        .unwrap()
+        .iter()
+        .filter_map(|event| event.body.surface_message().map(|message| text_of(&message.content)))
+        .collect();
+    assert_eq!(heard.iter().filter(|text| text.contains("the parent's own words")).count(), 1, "no notice quotes them: {heard:?}");
+    runtime.shutdown().await;
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use greenroom_session::{
     descriptor::Mode,
-    event::{Body, EpochEnd, Role},
+    event::{Body, EpochEnd},
     fold::DescriptorState,
     head,
     id::notice_id,
@@ -75,7 +75,7 @@ impl ActivationState {
                 DescriptorState::One { parsed: Ok(descriptor), .. } => Some(descriptor.clone()),
                 _ => None,
             };
-            let answer = fold.surface().messages().rev().find(|message| message.role == Role::Assistant).map(|message| text_of(&message.content));
+            let answer = fold.last_said().map(|message| text_of(&message.content));
             (fold.head().last.clone(), descriptor, answer)
         });
         let Some(last) = last else { return Ok(()) };
@@ -88,15 +88,22 @@ impl ActivationState {
         match answer.filter(|answer| !answer.is_empty()) {
             Some(answer) => {
                 text.push_str(" Its last message:\n");
-                text.push_str(&answer);
+                text.push_str(excerpt(&answer));
+                if answer.len() > QUOTED_BYTES {
+                    text.push_str("… (the rest is in its log)");
+                }
             }
             None => text.push_str(" It left no message."),
         }
         let source = Source::SubagentSettled { session: self.view.id().clone(), epoch: self.view.epoch, outcome: last.kind.into_owned(), code: last.code };
         let id = notice_id(self.view.id(), last.turn);
-        let Ok(notice) = Message::note(id, text, source, self.services.now(), false) else {
-            // Only an answer of the largest size does not fit beside the notice's own words.
-            return Ok(());
+        let notice = match Message::note(id, text, source, self.services.now(), false) {
+            Ok(notice) => notice,
+            Err(error) => {
+                // A quote of this length always fits.
+                tracing::error!(session = %self.view.id(), %error, "a notice could not be made");
+                return Ok(());
+            }
         };
         let grandparent = self.services.live.get(&parent).and_then(|view| view.header.parent.clone());
         match self.services.accept(&parent, None, grandparent.as_ref(), Arc::new(notice)).await {
@@ -110,6 +117,18 @@ impl ActivationState {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Most of a session's last message that the notice of its settlement quotes, in bytes.
+const QUOTED_BYTES: usize = 64 * 1024;
+
+/// Returns as much of a text as a notice quotes, cut between two characters.
+fn excerpt(text: &str) -> &str {
+    let mut end = QUOTED_BYTES.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or(text)
 }
 
 fn outcome_words(last: &head::Outcome) -> String {

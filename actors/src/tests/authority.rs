@@ -39,7 +39,7 @@ fn a_turn_used_after_its_end_grants_nothing_and_writes_nothing() {
         let system = store.system(config).await;
         let host = system.host();
         // Kept live, so that it is the turn that has ended and not the epoch.
-        let _handle = host.resume(&middle).await.unwrap();
+        let _handle = host.keep(&middle).await.unwrap();
         host.send(&middle, "go", None).await.unwrap();
         quiet(&host).await;
         let turn = lock(&kept)[0].clone();
@@ -60,6 +60,9 @@ fn a_turn_used_after_its_end_grants_nothing_and_writes_nothing() {
         assert_eq!(store.commits(), before);
         host.send(&middle, "the next turn is unhurt", None).await.unwrap();
         quiet(&host).await;
+        // What the next turn left is not for it to read either.
+        let read = (turn.message(), turn.text(), turn.notes(), turn.history(), turn.rank(), turn.recorded("k"), turn.answer());
+        assert_eq!(read, (None, String::new(), Vec::new(), Vec::new(), None, None, None));
     });
     assert_eq!(super::support::ends(&store, &middle).len(), 2);
 }

@@ -1,11 +1,21 @@
 //! The same promises over a store that is written by the journal's thread. Time is real here: a thread does not wait for a paused clock.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use futures::future::join_all;
+use greenroom_session::{
+    id::{MessageId, OwnerId},
+    store::{CommitError, Done, Op, Reader, Refused, Store, StoreError, memory::MemoryStore},
+};
 
 use super::support::{Ledger, Witness, audit, ends, play};
-use crate::{Config, Delegate, Host, TurnEnd};
+use crate::{Config, Delegate, Host, System, TurnEnd, host::NewRoot};
 
 /// Runs a test on two workers, and fails if it does not come to its end.
 fn on_threads<T>(test: impl Future<Output = T>) -> T {
@@ -170,4 +180,61 @@ fn a_turn_may_speak_while_another_part_of_it_joins_notes() {
     assert_eq!(audit(&store, &Ledger::default(), true), Vec::<String>::new());
     let go: Vec<_> = ends(&store, &root).into_iter().filter(|(text, ..)| text == "go").collect();
     assert_eq!(go, [("go".to_owned(), 1, "completed".to_owned())]);
+}
+
+/// A store whose commits wait for a key, as they would for a disk that hangs.
+#[derive(Debug)]
+struct Hanging {
+    inner: MemoryStore,
+    hang: AtomicBool,
+    key: Mutex<()>,
+}
+
+impl Store for Hanging {
+    fn commit(&self, ops: &[Op]) -> Result<Vec<Result<Done, Refused>>, CommitError> {
+        let waits = self.hang.load(Ordering::Acquire).then(|| super::support::lock(&self.key));
+        let done = self.inner.commit(ops);
+        drop(waits);
+        done
+    }
+
+    fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+        self.inner.reader()
+    }
+
+    fn is_inline(&self) -> bool {
+        false
+    }
+
+    fn owner(&self) -> &OwnerId {
+        self.inner.owner()
+    }
+}
+
+#[test]
+fn an_ask_that_is_not_answered_in_time_is_indeterminate_and_safe_to_repeat() {
+    let store = Arc::new(Hanging { inner: MemoryStore::new(), hang: AtomicBool::new(false), key: Mutex::new(()) });
+    let config = Config { ask_deadline: Duration::from_millis(300), ..config() };
+    on_threads(async {
+        let system = System::start(config, store.clone(), true).await.unwrap();
+        let host = system.host();
+        let root = host.root(NewRoot::new("worker", "root")).await.unwrap();
+        root.quiescent().await.unwrap();
+        let id = MessageId::new("m").unwrap();
+        {
+            let _key = super::support::lock(&store.key);
+            store.hang.store(true, Ordering::Release);
+            let error = futures::executor::block_on(tokio::runtime::Handle::current().spawn({
+                let (host, root, id) = (host.clone(), root.id().clone(), id.clone());
+                async move { host.send(&root, "slow", Some(id)).await }
+            }));
+            assert_eq!(error.unwrap().unwrap_err().code(), "INDETERMINATE");
+        }
+        store.hang.store(false, Ordering::Release);
+        // The same id again is the same acceptance, whether the first came through or not.
+        assert_eq!(host.send(root.id(), "slow", Some(id.clone())).await.unwrap(), id);
+        root.quiescent().await.unwrap();
+        let log = host.load(root.id()).await.unwrap();
+        assert_eq!(log.fold.begun(), 1, "one message, one turn");
+    });
 }

@@ -300,7 +300,7 @@ fn an_epoch_without_a_turn_sends_no_notice() {
     on_paused_time(async {
         let system = store.system(simple("boss")).await;
         let host = system.host();
-        drop(host.resume(&child).await.unwrap());
+        drop(host.keep(&child).await.unwrap());
         quiet(&host).await;
     });
     assert_eq!(epochs(&store, &child), [EpochEnd::Settled]);

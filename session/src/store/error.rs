@@ -148,6 +148,7 @@ impl CommitError {
     /// Returns the stable code.
     pub fn code(&self) -> &'static str {
         match self {
+            Self::NotCommitted(error @ StoreError::Locked { .. }) => error.code(),
             Self::NotCommitted(_) => "NOT_DELIVERED",
             Self::Indeterminate(_) => "INDETERMINATE",
         }
@@ -193,6 +194,12 @@ pub enum StoreError {
         /// The newest known version.
         known: i64,
     },
+    /// Another process holds a lock of the store and does not let go. Nothing was written.
+    #[error("another process holds the write lock of {path}")]
+    Locked {
+        /// The file.
+        path: String,
+    },
     /// The disk is full.
     #[error("the disk is full")]
     Full(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -214,6 +221,7 @@ impl StoreError {
             Self::Foreign { .. } => "STORE_FOREIGN",
             Self::Missing { .. } => "STORE_NOT_FOUND",
             Self::Version { .. } => "STORE_VERSION",
+            Self::Locked { .. } => "STORE_LOCKED",
             Self::Full(_) => "STORE_FULL",
             Self::Damaged(_) => "STORE_DAMAGED",
             Self::Io(_) => "STORE_FAILED",

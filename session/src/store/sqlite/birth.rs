@@ -14,7 +14,11 @@ use std::{
 
 use rusqlite::ErrorCode;
 
-use super::schema::{self, APPLICATION_ID, Access, STORE_VERSION, connect};
+use super::{
+    error::at,
+    gate::Gate,
+    schema::{self, APPLICATION_ID, Access, STORE_VERSION, connect},
+};
 use crate::store::StoreError;
 
 /// Returns the path of a file beside the store: its name with a suffix.
@@ -77,7 +81,7 @@ pub(super) fn probe(path: &Path) -> Result<bool, StoreError> {
         Err(error) => match error.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => foreign("not a database"),
             Some(ErrorCode::DatabaseCorrupt) => foreign("the database is cut off or damaged in its first page"),
-            _ => Err(error.into()),
+            _ => Err(at(path)(error)),
         },
     }
 }
@@ -93,18 +97,13 @@ fn mark(path: &Path, access: Access) -> rusqlite::Result<(i64, i64)> {
     Ok((id, version))
 }
 
-/// Opens the file whose lock puts writers in a row, creating it if absent.
-pub(super) fn open_gate(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(beside(path, "-lock"))
-}
-
 /// Creates the store at `path` unless one appears there first.
 ///
 /// The gate is held, so that whatever lies under a temporary name was left by a birth that was killed.
-pub(super) fn create(path: &Path, gate: &File) -> Result<(), StoreError> {
-    gate.lock()?;
+pub(super) fn create(path: &Path, gate: &Gate) -> Result<(), StoreError> {
+    let turn = gate.enter()?;
     let made = create_alone(path);
-    gate.unlock()?;
+    drop(turn);
     made
 }
 

@@ -16,15 +16,15 @@ use crate::{
     store::{LoadError, Member, StoreError, Traced},
 };
 
-/// What rows can say of a session `s`: what it was found by, its derived row, where its log and its inbox end, who holds it, whether it may have children.
+/// What rows can say of a session `s`, in the forms that cost SQLite least: what it was found by, its derived row, where its log and its inbox end, who holds it, whether it may have children.
 macro_rules! said {
     () => {
         "s.sid, s.crc, m.head, m.head_crc, m.verdict, m.verdict_crc,
-         (SELECT max(seq) FROM event WHERE sid = s.sid),
-         (SELECT max(ord) FROM inbox WHERE sid = s.sid AND state = 0),
-         (SELECT max(ord) FROM inbox WHERE sid = s.sid AND state = 1),
+         (SELECT seq FROM event WHERE sid = s.sid ORDER BY seq DESC LIMIT 1),
+         (SELECT ord FROM inbox WHERE sid = s.sid AND state = 0 ORDER BY ord DESC LIMIT 1),
+         (SELECT ord FROM inbox WHERE sid = s.sid AND state = 1 ORDER BY ord DESC LIMIT 1),
          l.owner,
-         EXISTS (SELECT 1 FROM session WHERE parent_id = s.id)"
+         CASE WHEN s.id IN (SELECT parent_id FROM session) THEN 1 ELSE 0 END"
     };
 }
 

@@ -1,5 +1,7 @@
 //! What SQLite's errors mean here.
 
+use std::path::Path;
+
 use rusqlite::ErrorCode;
 
 use crate::{
@@ -15,6 +17,14 @@ impl From<rusqlite::Error> for StoreError {
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged(error.to_string()),
             _ => Self::Io(Box::new(error)),
         }
+    }
+}
+
+/// Says of an error of SQLite what it means for the store at `path`, also that somebody holds a lock of it.
+pub(super) fn at(path: &Path) -> impl Fn(rusqlite::Error) -> StoreError {
+    move |error| match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy) => StoreError::Locked { path: path.display().to_string() },
+        _ => error.into(),
     }
 }
 

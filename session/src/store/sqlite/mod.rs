@@ -4,7 +4,7 @@
 //! `FILE-lock` (writers stand in a row there) and `FILE-nodes/` (one locked file per live owner).
 //!
 //! - `birth`: how the file comes to be, and how another one is refused. `schema`: the tables.
-//! - `writer`: transactions. `write`, `claim`: the operations in them. `kept`: what is remembered between them. `node`: who is alive.
+//! - `gate`: whose turn it is to write. `writer`: transactions. `write`, `claim`: the operations in them. `kept`: what is remembered between them. `node`: who is alive.
 //! - `log`: the ground truth of a session. `summary`, `family`, `tally`: what is derived from it and may be lost at any time.
 //! - `read`, `describe`: the reader.
 
@@ -21,10 +21,12 @@ mod claim;
 mod describe;
 mod error;
 mod family;
+mod gate;
 mod kept;
 mod log;
 mod node;
 mod read;
+mod scan;
 mod schema;
 mod summary;
 mod tally;
@@ -35,6 +37,7 @@ mod writer;
 
 pub use read::SqliteReader;
 
+use gate::Gate;
 use node::{Liveness, Node};
 use writer::Writer;
 
@@ -59,15 +62,15 @@ impl SqliteStore {
     /// Opens the store at `path`, creating it and the folders above it if absent.
     ///
     /// # Errors
-    /// [`StoreError::Foreign`] or [`StoreError::Version`] if something else lies there, which stays as it was; other [`StoreError`]s if the
-    /// file cannot be used.
+    /// [`StoreError::Foreign`] or [`StoreError::Version`] if something else lies there, which stays as it was; [`StoreError::Locked`] if another
+    /// process does not let go of it; other [`StoreError`]s if the file cannot be used.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         schema::check_library()?;
         birth::make_folders(path.as_ref())?;
         let path = birth::resolve(path.as_ref())?;
         birth::check_filesystem(&path)?;
         if !birth::probe(&path)? {
-            birth::create(&path, &birth::open_gate(&path)?)?;
+            birth::create(&path, &Gate::open(&path)?)?;
         }
         Self::open_resolved(&path)
     }
@@ -88,7 +91,7 @@ impl SqliteStore {
             return Err(missing(path));
         }
         let node = Arc::new(Node::new(path)?);
-        let writer = Writer::new(path.to_owned(), birth::open_gate(path)?, node.clone())?;
+        let writer = Writer::new(path.to_owned(), Gate::open(path)?, node.clone())?;
         Ok(Self { path: path.into(), writer: Arc::new(Mutex::new(writer)), node })
     }
 

@@ -17,8 +17,8 @@ use rusqlite::{Connection, OptionalExtension, params};
 use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
-use super::birth::beside;
-use crate::id::OwnerId;
+use super::{birth::beside, gate::Gate};
+use crate::{id::OwnerId, store::StoreError};
 
 /// How long an owner is taken for alive after its last sign of life, in milliseconds.
 pub(super) const TTL_MS: i64 = 10_000;
@@ -126,14 +126,15 @@ impl Liveness {
 pub(super) struct Node {
     owner: OwnerId,
     liveness: Liveness,
-    held: Mutex<Option<File>>,
+    path: PathBuf,
+    held: Mutex<Option<Gate>>,
 }
 
 impl Node {
     /// Takes a new name and locks its file.
-    pub(super) fn new(path: &Path) -> io::Result<Self> {
+    pub(super) fn new(path: &Path) -> Result<Self, StoreError> {
         let owner = OwnerId::from_uuid(Uuid::new_v4());
-        let node = Self { liveness: Liveness::new(path, Some(owner.clone())), owner, held: Mutex::new(None) };
+        let node = Self { liveness: Liveness::new(path, Some(owner.clone())), owner, path: path.to_owned(), held: Mutex::new(None) };
         node.hold()?;
         Ok(node)
     }
@@ -149,20 +150,22 @@ impl Node {
     }
 
     /// Makes sure that the lock file is there and locked, whatever has become of the folder.
-    pub(super) fn hold(&self) -> io::Result<()> {
+    pub(super) fn hold(&self) -> Result<(), StoreError> {
         let Some(path) = self.liveness.file(self.owner.as_str()) else { return Ok(()) };
         let mut held = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         loop {
-            if let Some(file) = &*held
+            if let Some(gate) = &*held
                 && let Ok(there) = fs::metadata(&path)
-                && there.ino() == file.metadata()?.ino()
+                && there.ino() == gate.file().metadata()?.ino()
             {
                 return Ok(());
             }
             DirBuilder::new().recursive(true).mode(0o700).create(&self.liveness.folder)?;
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-            file.lock()?;
-            *held = Some(file);
+            // Others lock it for an instant, to see whether it is free.
+            let gate = Gate::new(file, &self.path);
+            gate.lock()?;
+            *held = Some(gate);
         }
     }
 

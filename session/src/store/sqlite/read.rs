@@ -9,7 +9,9 @@ use std::{
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
-    describe, family,
+    describe,
+    error::at,
+    family,
     log::{self, SESSION_COLUMNS, Wanted, limit_column, unsigned},
     node::Liveness,
     schema::{Access, connect},
@@ -44,7 +46,7 @@ pub struct SqliteReader {
 impl SqliteReader {
     /// Opens the file, judging who is alive by `liveness`.
     pub(super) fn open(path: &Path, liveness: Liveness) -> Result<Self, StoreError> {
-        Ok(Self { conn: connect(path, Access::Read)?, liveness })
+        Ok(Self { conn: connect(path, Access::Read).map_err(at(path))?, liveness })
     }
 
     /// Tells whether a session lies in the tree of `root`, remembering what the way up has shown.

@@ -1,8 +1,16 @@
-//! What becomes of a batch whose commit fails, by faults put into the writer.
+//! What becomes of a batch whose commit fails, by faults put into the writer, or whose turn does not come.
 
-use std::sync::Arc;
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
 
-use super::{SqliteStore, writer::Fault};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use super::{SqliteStore, birth, gate::Gate, writer::Fault};
 use crate::{
     header::NewSession,
     id::SessionId,
@@ -118,4 +126,114 @@ fn a_written_row_is_a_good_one() {
     let kept = summary::read(&conn, &id, &found).unwrap().unwrap();
     let derived = summary::derive(&conn, &id, &found).unwrap();
     assert_eq!((kept.head, kept.verdict), (derived.head, derived.verdict));
+}
+
+const GATE: &str = "GREENROOM_TEST_GATE";
+
+/// Another process that holds the gate of a store and is stopped.
+struct Holder(Child);
+
+impl Holder {
+    fn stopped(path: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "store::sqlite::tests::another_process_at_the_gate", "--ignored", "--nocapture", "--test-threads=1"])
+            .env(GATE, path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap).find(|line| line.ends_with("within"));
+        assert!(said.is_some(), "the other process ended");
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::STOP).unwrap();
+        let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+        assert!(status.stopped());
+        Self(child)
+    }
+
+    /// Lets the process go on, and so end.
+    fn go_on(mut self) {
+        drop(self.0.stdin.take());
+        kill_process(Pid::from_child(&self.0), Signal::CONT).unwrap();
+        // Nobody reads what the test harness says in the end, so how it ends means nothing.
+        self.0.wait().unwrap();
+    }
+}
+
+/// The other process: holds the gate until its input ends.
+#[test]
+#[ignore = "started by the tests of this module"]
+fn another_process_at_the_gate() {
+    let Some(path) = std::env::var_os(GATE) else { return };
+    let turn = Gate::open(Path::new(&path)).unwrap().enter().unwrap();
+    println!("within");
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    drop(turn);
+}
+
+fn is_locked(error: &StoreError, store: &SqliteStore) -> bool {
+    matches!(error, StoreError::Locked { path } if Path::new(path) == &*store.path)
+}
+
+const SHORT: Duration = Duration::from_millis(20);
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_secs(600);
+
+#[test]
+fn a_process_stopped_within_its_turn_does_not_hang_the_others() {
+    let (_folder, store, id) = store();
+    let holder = Holder::stopped(&store.path);
+    store.writer().gate.patience = SHORT;
+    for _ in 0..2 {
+        let error = store.commit(&[accept(&id, "m0")]).unwrap_err();
+        assert!(matches!(&error, CommitError::NotCommitted(error) if is_locked(error, &store)), "{error:?}");
+        assert_eq!(error.code(), "STORE_LOCKED");
+    }
+    store.writer().renewed_at = None;
+    assert!(is_locked(&store.heartbeat().unwrap_err(), &store));
+    assert!(is_locked(&store.close().unwrap_err(), &store));
+    assert_eq!(pending(&store, &id), 0);
+    holder.go_on();
+    store.writer().gate.patience = LONG;
+    assert_eq!(store.commit(&[accept(&id, "m0")]).unwrap(), [Ok(FIRST)]);
+}
+
+#[test]
+fn a_writer_that_gave_up_does_not_keep_the_turn_that_comes_to_it_later() {
+    let (_folder, store, id) = store();
+    let holder = Holder::stopped(&store.path);
+    store.writer().gate.patience = SHORT;
+    assert!(store.commit(&[accept(&id, "m0")]).is_err());
+    holder.go_on();
+    let mut other = Gate::open(&store.path).unwrap();
+    other.patience = LONG;
+    drop(other.enter().unwrap());
+    let error = SqliteStore::open(&*store.path).unwrap().commit(&[accept(&id, "m0")]);
+    assert_eq!(error.unwrap(), [Ok(FIRST)]);
+}
+
+#[test]
+fn a_store_that_another_process_is_making_is_not_waited_for_without_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let holder = Holder::stopped(&path);
+    let mut gate = Gate::open(&path).unwrap();
+    gate.patience = SHORT;
+    let error = birth::create(&path, &gate).unwrap_err();
+    assert_eq!(error.code(), "STORE_LOCKED");
+    assert!(!path.exists());
+    holder.go_on();
+    SqliteStore::open(&path).unwrap();
+}
+
+#[test]
+fn a_program_that_holds_the_lock_of_sqlite_itself_is_told_of_in_the_same_way() {
+    let (_folder, store, id) = store();
+    let shell = rusqlite::Connection::open(&store.path).unwrap();
+    shell.execute_batch("BEGIN IMMEDIATE").unwrap();
+    store.writer().conn.as_ref().unwrap().busy_timeout(SHORT).unwrap();
+    let error = store.commit(&[accept(&id, "m0")]).unwrap_err();
+    assert!(matches!(&error, CommitError::NotCommitted(error) if is_locked(error, &store)), "{error:?}");
+    shell.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(store.commit(&[accept(&id, "m0")]).unwrap(), [Ok(FIRST)]);
 }

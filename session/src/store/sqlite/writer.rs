@@ -4,11 +4,13 @@
 //! opened again and that number is read in a transaction that writes a new one. Once that second commit is in, nothing of the first can
 //! appear later, and the number read says whether it was there.
 
-use std::{fs::File, ops::RangeInclusive, path::PathBuf, sync::Arc};
+use std::{ops::RangeInclusive, path::PathBuf, sync::Arc};
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use super::{
+    error::at,
+    gate::Gate,
     kept::Memory,
     node::{Node, boot_time_ms},
     schema::{Access, connect},
@@ -26,12 +28,12 @@ const FRESH_MS: i64 = 2_000;
 #[derive(Debug)]
 pub(super) struct Writer {
     path: PathBuf,
-    conn: Option<Connection>,
-    gate: Arc<File>,
+    pub(super) conn: Option<Connection>,
+    pub(super) gate: Gate,
     node: Arc<Node>,
     memory: Memory,
     batch: i64,
-    renewed_at: Option<i64>,
+    pub(super) renewed_at: Option<i64>,
     /// Inbox rows of this opening beyond `polled`, in ascending order.
     own: Vec<RangeInclusive<i64>>,
     polled: i64,
@@ -58,13 +60,13 @@ pub(super) enum Fault {
 
 impl Writer {
     /// Takes the write side of the store at `path`.
-    pub(super) fn new(path: PathBuf, gate: File, node: Arc<Node>) -> Result<Self, StoreError> {
-        let conn = connect(&path, Access::Write)?;
-        let polled = conn.query_row("SELECT coalesce(max(id), 0) FROM inbox", [], |row| row.get(0))?;
+    pub(super) fn new(path: PathBuf, gate: Gate, node: Arc<Node>) -> Result<Self, StoreError> {
+        let conn = connect(&path, Access::Write).map_err(at(&path))?;
+        let polled = conn.query_row("SELECT coalesce(max(id), 0) FROM inbox", [], |row| row.get(0)).map_err(at(&path))?;
         Ok(Self {
             path,
             conn: Some(conn),
-            gate: Arc::new(gate),
+            gate,
             node,
             memory: Memory::default(),
             batch: 0,
@@ -82,7 +84,7 @@ impl Writer {
         if ops.is_empty() {
             return Ok(Vec::new());
         }
-        let gate = Gate::enter(&self.gate).map_err(CommitError::NotCommitted)?;
+        let turn = self.gate.enter().map_err(CommitError::NotCommitted)?;
         let batch = self.batch + 1;
         let prepared = self.prepare(ops, batch);
         let (results, rows, changed) = match prepared {
@@ -96,7 +98,7 @@ impl Writer {
             Ok(()) => {}
             Err(error) => self.settle(error, batch, changed)?,
         }
-        drop(gate);
+        drop(turn);
         if changed {
             self.batch = self.batch.max(batch);
             self.renewed_at = Some(boot_time_ms());
@@ -112,7 +114,7 @@ impl Writer {
 
     fn conn(&mut self) -> Result<&Connection, StoreError> {
         if self.conn.is_none() {
-            self.conn = Some(connect(&self.path, Access::Write)?);
+            self.conn = Some(connect(&self.path, Access::Write).map_err(at(&self.path))?);
             // Another connection counts the writes of others from another number.
             self.polled_version = None;
             self.memory.forget();
@@ -143,7 +145,8 @@ impl Writer {
             conn.execute_batch("ROLLBACK")?;
             self.memory.forget();
         }
-        self.conn()?.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let path = self.path.clone();
+        self.conn()?.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])).map_err(at(&path))?;
         Ok(())
     }
 
@@ -187,7 +190,7 @@ impl Writer {
     /// Finds out what became of a commit that failed.
     fn settle(&mut self, error: rusqlite::Error, batch: i64, changed: bool) -> Result<(), CommitError> {
         let code = error.sqlite_error_code();
-        let error = StoreError::from(error);
+        let error = at(&self.path)(error);
         let untouched = matches!(code, Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy));
         if untouched && self.conn.as_ref().is_some_and(|conn| !conn.is_autocommit()) {
             self.abandon(&error);
@@ -242,10 +245,10 @@ impl Writer {
         if self.renewed_at.is_some_and(|at| now - at < FRESH_MS) {
             return Ok(());
         }
-        let gate = Gate::enter(&self.gate)?;
+        let turn = self.gate.enter()?;
         let number = self.batch + 1;
         let written = self.barrier(number);
-        drop(gate);
+        drop(turn);
         match written {
             Ok(_) => {
                 self.batch = number;
@@ -303,13 +306,13 @@ impl Writer {
 
     /// Removes the sign of life and empties the WAL if nobody else needs it.
     pub(super) fn close(&mut self) -> Result<(), StoreError> {
-        let gate = Gate::enter(&self.gate)?;
+        let turn = self.gate.enter()?;
         self.begin()?;
         let node = self.node.clone();
         let conn = self.conn()?;
         conn.execute("DELETE FROM node WHERE owner = ?1", [node.owner().as_str()])?;
         conn.execute_batch("COMMIT")?;
-        drop(gate);
+        drop(turn);
         self.renewed_at = None;
         self.node.release()?;
         let conn = self.conn()?;
@@ -320,23 +323,5 @@ impl Writer {
             tracing::debug!(%error, "the WAL could not be emptied; the next opening does it");
         }
         Ok(())
-    }
-}
-
-/// A turn at writing. Writers of all processes stand in one row, since `SQLite`'s own waiting is not fair.
-struct Gate(Arc<File>);
-
-impl Gate {
-    fn enter(file: &Arc<File>) -> Result<Self, StoreError> {
-        file.lock()?;
-        Ok(Self(file.clone()))
-    }
-}
-
-impl Drop for Gate {
-    fn drop(&mut self) {
-        if let Err(error) = self.0.unlock() {
-            tracing::error!(%error, "the write lock could not be given back");
-        }
     }
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     activation::ActivationMessage,
-    catalog::{CatalogMessage, Entry},
+    catalog::{self, CatalogMessage, Entry},
     delegate::{Delegate, Delegated},
     error::{DeliverError, ListError, QueryError, StartError, WriteError},
     live::LiveView,
@@ -228,10 +228,14 @@ impl Agent {
     async fn send(&self, child: &SessionId, text: String, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
         let services = &self.services;
         let live = services.live.get(child);
+        let stored;
         let header = match &live {
-            Some(view) if view.continuable => view.header.clone(),
+            Some(view) if view.continuable => &view.header,
             Some(_) => return Err(not_continuable(child)),
-            None => addressee(services, child).await?,
+            None => {
+                stored = addressee(services, child).await?;
+                &stored
+            }
         };
         if header.parent.as_ref() != Some(self.view.id()) {
             return Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" });
@@ -363,13 +367,9 @@ impl Agent {
 
 /// Asks the catalog for all children of a session.
 pub(crate) async fn list_children(services: &Services, parent: SessionId, cancel: CancellationToken) -> Result<Vec<Entry>, ListError> {
-    let Some(catalog) = &services.catalog else { return Err(ListError::QueryUnavailable) };
-    let (reply, entries) = oneshot::channel();
-    let sent = catalog.send_message(CatalogMessage::ListChildren { parent, page: None, verify: false, cancel, reply });
-    if sent.is_err() {
-        return Err(ListError::Query(QueryError::Ended));
-    }
-    answered(entries, services.config.ask_deadline).await.map(|page| page.entries)
+    let token = cancel.clone();
+    let listing = catalog::ask(services, &cancel, |reply| CatalogMessage::ListChildren { parent, page: None, verify: false, cancel: token, reply });
+    listing.await.map(|page| page.entries)
 }
 
 /// Wakes a created child even if its creator is dropped before it could.

@@ -2,7 +2,7 @@
 //!
 //! **Messages.** `ListChildren` and `ListRoots`, from agents and the host.
 //! **State.** None. It asks the Query actor for a trace and for the descriptions of the direct children, and never talks to an Activation.
-//! **Order.** Each listing runs in a task of its own.
+//! **Order.** It waits for no listing: each is made where its read ends.
 //! **End.** A listing that is under way is answered.
 //!
 //! Two phases, two kinds of failure: if the trace fails there is no set of children to trust and the call fails; once it succeeded, a child
@@ -21,9 +21,11 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    agent::answered,
     error::{ListError, QueryError},
     live::LiveTable,
-    query::{self, Descriptions, Page, QueryMessage},
+    query::{self, Family, Page, QueryMessage, Then},
+    services::Services,
 };
 
 /// One line of a listing.
@@ -102,7 +104,7 @@ impl Entry {
 /// let children = root.agent().list_children(CancellationToken::new()).await?;
 /// let child: &Listed = children[0].listed().expect("it is healthy");
 /// assert_eq!((child.mode, child.alias.as_deref(), child.turns), (Mode::Continuable, Some("e1"), 1));
-/// assert_eq!(child.last_outcome.as_ref().map(|outcome| outcome.kind.as_str()), Some("completed"));
+/// assert_eq!(child.last_outcome.as_ref().map(|outcome| &*outcome.kind), Some("completed"));
 /// # system.shutdown().await;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
@@ -211,7 +213,7 @@ pub struct Listing {
     pub next_cursor: Option<Cursor>,
 }
 
-type Reply = oneshot::Sender<Result<Listing, ListError>>;
+pub(crate) type Reply = oneshot::Sender<Result<Listing, ListError>>;
 
 /// What the catalog is asked.
 #[derive(Debug)]
@@ -246,7 +248,7 @@ pub(crate) enum CatalogMessage {
 #[derive(Debug)]
 pub(crate) struct Catalog;
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(crate) struct CatalogState {
     pub(crate) query: ActorRef<QueryMessage>,
     pub(crate) live: LiveTable,
@@ -262,45 +264,39 @@ impl Actor for Catalog {
     }
 
     async fn handle(&self, _myself: ActorRef<CatalogMessage>, message: CatalogMessage, state: &mut CatalogState) -> Result<(), ActorProcessingErr> {
-        let state = state.clone();
-        tokio::spawn(async move {
-            let (reply, listing) = match message {
-                CatalogMessage::ListChildren { parent, page, verify, cancel, reply } => {
-                    (reply, state.list(Some(parent), page.unwrap_or_default(), verify, cancel).await)
-                }
-                CatalogMessage::ListRoots { page, verify, cancel, reply } => (reply, state.list(None, page.unwrap_or_default(), verify, cancel).await),
-            };
+        let (parent, page, verify, cancel, reply) = match message {
+            CatalogMessage::ListChildren { parent, page, verify, cancel, reply } => (Some(parent), page, verify, cancel, reply),
+            CatalogMessage::ListRoots { page, verify, cancel, reply } => (None, page, verify, cancel, reply),
+        };
+        let page = page.unwrap_or_default();
+        let (live, family, asked) = (state.live.clone(), parent.clone(), one_more(&page));
+        let then = Then::new(move |family| {
+            let listing = family.map_err(ListError::from).and_then(|family| listing(parent.as_ref(), family, page.limit, |id| live.is_resident(id)));
+            // Whoever asked may be gone.
             drop(reply.send(listing));
         });
+        // If the Query actor is gone the reply is dropped with the message, which says so.
+        drop(state.query.send_message(QueryMessage::Family { parent: family, page: asked, verify, cancel, then }));
         Ok(())
     }
 }
 
-impl CatalogState {
-    async fn list(&self, parent: Option<SessionId>, page: Page, verify: bool, cancel: CancellationToken) -> Result<Listing, ListError> {
-        let (family, asked) = (parent.clone(), one_more(&page));
-        let (children, described) = self.ask(&cancel, |cancel, reply| QueryMessage::Family { parent: family, page: asked, verify, cancel, reply }).await?;
-        let (children, next_cursor) = cut(children, page.limit);
-        let entries = entries(parent.as_ref(), children, described, |id| self.live.is_resident(id))?;
-        Ok(Listing { entries, next_cursor })
+/// Asks the Catalog and waits. A cancellation that is seen at any point is the answer, whatever else there is.
+pub(crate) async fn ask(services: &Services, cancel: &CancellationToken, message: impl FnOnce(Reply) -> CatalogMessage) -> Result<Listing, ListError> {
+    let Some(catalog) = &services.catalog else { return Err(ListError::QueryUnavailable) };
+    if cancel.is_cancelled() {
+        return Err(ListError::Cancelled);
     }
-
-    async fn ask<T>(
-        &self,
-        cancel: &CancellationToken,
-        message: impl FnOnce(CancellationToken, oneshot::Sender<Result<T, QueryError>>) -> QueryMessage,
-    ) -> Result<T, ListError> {
-        if cancel.is_cancelled() {
-            return Err(ListError::Cancelled);
-        }
-        let (reply, answer) = oneshot::channel();
-        if self.query.send_message(message(cancel.clone(), reply)).is_err() {
-            return Err(QueryError::Ended.into());
-        }
-        let answer = answer.await.unwrap_or(Err(QueryError::Ended));
-        // A cancellation that has been seen is the answer, whatever else there is.
-        if cancel.is_cancelled() { Err(ListError::Cancelled) } else { Ok(answer?) }
+    let (reply, listing) = oneshot::channel();
+    if catalog.send_message(message(reply)).is_err() {
+        return Err(QueryError::Ended.into());
     }
+    let listing = tokio::select! {
+        biased;
+        () = cancel.cancelled() => return Err(ListError::Cancelled),
+        listing = answered(listing, services.config.ask_deadline) => listing,
+    };
+    if cancel.is_cancelled() { Err(ListError::Cancelled) } else { listing }
 }
 
 /// Lists the children of a session, or the roots and orphans if `None`, from a reader alone: for a process that runs nothing.
@@ -311,7 +307,7 @@ impl CatalogState {
 /// [`ListError::Query`].
 pub fn read_listing(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page, verify: bool) -> Result<Listing, ListError> {
     if let Some(parent) = parent {
-        query::trace(reader, &LiveTable::default(), parent, &Page { after: None, limit: Some(0) })?;
+        query::lineage(reader, &LiveTable::default(), parent)?;
     }
     read_children(reader, parent, page, verify)
 }
@@ -321,10 +317,8 @@ pub fn read_listing(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &
 /// # Errors
 /// [`ListError::Query`].
 pub fn read_children(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page, verify: bool) -> Result<Listing, ListError> {
-    let children = query::children(reader, parent, &one_more(page))?;
-    let (children, next_cursor) = cut(children, page.limit);
-    let described = query::describe(reader, &children, verify)?;
-    Ok(Listing { entries: entries(parent, children, described, |_| false)?, next_cursor })
+    let family = query::members(reader, parent, &one_more(page), verify)?;
+    listing(parent, family, page.limit, |_| false)
 }
 
 /// Describes one session from a reader alone, as its parent's listing would; `None` for a plain fork.
@@ -340,9 +334,8 @@ pub fn read_entry(reader: &mut dyn Reader, id: &SessionId) -> Result<Option<Entr
     };
     let parent = header.as_ref().ok().and_then(|header| header.parent.clone());
     let traced = Traced { id: id.clone(), created_at: header.as_ref().map_or(0, |header| header.created_at), header };
-    let children = vec![traced];
-    let described = query::describe(reader, &children, false)?;
-    Ok(entries(parent.as_ref(), children, described, |_| false)?.into_iter().next())
+    let described = query::describe(reader, traced)?;
+    Ok(entries(parent.as_ref(), described, |_| false)?.into_iter().next())
 }
 
 /// One more than asked for tells whether there is a next page.
@@ -350,17 +343,17 @@ fn one_more(page: &Page) -> Page {
     Page { after: page.after.clone(), limit: page.limit.map(|limit| limit.saturating_add(1)) }
 }
 
-/// Takes the one too many off again.
-fn cut(mut children: Vec<Traced>, limit: Option<usize>) -> (Vec<Traced>, Option<Cursor>) {
-    let more = limit.is_some_and(|limit| children.len() > limit);
-    children.truncate(limit.unwrap_or(usize::MAX));
-    let next_cursor = children.last().filter(|_| more).map(|last| Cursor { created_at: last.created_at, id: last.id.clone() });
-    (children, next_cursor)
+/// Makes a list of a family of which one more was read than is wanted.
+fn listing(parent: Option<&SessionId>, mut family: Family, limit: Option<usize>, resident: impl Fn(&SessionId) -> bool) -> Result<Listing, ListError> {
+    let more = limit.is_some_and(|limit| family.len() > limit);
+    family.truncate(limit.unwrap_or(usize::MAX));
+    let next_cursor = family.last().filter(|_| more).map(|(last, _)| Cursor { created_at: last.created_at, id: last.id.clone() });
+    Ok(Listing { entries: entries(parent, family, resident)?, next_cursor })
 }
 
-fn entries(parent: Option<&SessionId>, children: Vec<Traced>, described: Descriptions, resident: impl Fn(&SessionId) -> bool) -> Result<Vec<Entry>, ListError> {
-    let mut entries = Vec::with_capacity(children.len());
-    for (child, described) in children.into_iter().zip(described) {
+fn entries(parent: Option<&SessionId>, family: Family, resident: impl Fn(&SessionId) -> bool) -> Result<Vec<Entry>, ListError> {
+    let mut entries = Vec::with_capacity(family.len());
+    for (child, described) in family {
         let resident = resident(&child.id);
         entries.extend(entry(parent, child, described, resident)?);
     }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     activation::ActivationMessage,
     agent::{Agent, answered},
-    catalog::{CatalogMessage, Listing},
+    catalog::{self, CatalogMessage, Listing},
     error::{ActivateError, DeliverError, ListError, QueryError, StartError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
@@ -204,17 +204,12 @@ impl Host {
     /// Changes nothing.
     pub async fn list(&self, parent: Option<&SessionId>, page: Page, verify: bool, cancel: CancellationToken) -> Result<Listing, ListError> {
         let services = self.services();
-        let Some(catalog) = &services.catalog else { return Err(ListError::QueryUnavailable) };
-        let (reply, listing) = oneshot::channel();
-        let page = Some(page);
-        let message = match parent {
-            Some(parent) => CatalogMessage::ListChildren { parent: parent.clone(), page, verify, cancel, reply },
-            None => CatalogMessage::ListRoots { page, verify, cancel, reply },
-        };
-        if catalog.send_message(message).is_err() {
-            return Err(QueryError::Ended.into());
-        }
-        answered(listing, services.config.ask_deadline).await
+        let (page, token) = (Some(page), cancel.clone());
+        let listing = catalog::ask(&services, &cancel, |reply| match parent {
+            Some(parent) => CatalogMessage::ListChildren { parent: parent.clone(), page, verify, cancel: token, reply },
+            None => CatalogMessage::ListRoots { page, verify, cancel: token, reply },
+        });
+        listing.await
     }
 
     /// Returns where a session comes from and its direct children, oldest first. Reads headers only.

@@ -38,7 +38,7 @@ pub(crate) struct Pending(PendingState);
 
 #[derive(Debug)]
 enum PendingState {
-    Ready(Box<Result<Done, WriteError>>),
+    Ready(Result<Done, WriteError>),
     Waiting(oneshot::Receiver<Result<Done, WriteError>>),
     /// Not handed over yet: the log waits for a claim that is under way.
     Later(oneshot::Receiver<Pending>),
@@ -47,7 +47,7 @@ enum PendingState {
 impl Pending {
     /// Makes a result that is known.
     pub(crate) fn ready(result: Result<Done, WriteError>) -> Self {
-        Self(PendingState::Ready(Box::new(result)))
+        Self(PendingState::Ready(result))
     }
 
     /// Makes a result of an operation that is yet to be handed over.
@@ -63,7 +63,7 @@ impl Pending {
     /// Returns the result if it is known; what is under way is unknown.
     pub(crate) fn now(self) -> Result<Done, WriteError> {
         match self.0 {
-            PendingState::Ready(result) => *result,
+            PendingState::Ready(result) => result,
             _ => Err(WriteError::Ended),
         }
     }
@@ -92,10 +92,10 @@ impl Pending {
     /// The operation goes on; only its result is lost.
     pub(crate) async fn done(self) -> Result<Done, WriteError> {
         match self.0 {
-            PendingState::Ready(result) => *result,
+            PendingState::Ready(result) => result,
             PendingState::Waiting(receiver) => receiver.await.unwrap_or(Err(WriteError::Ended)),
             PendingState::Later(receiver) => match receiver.await.map(|pending| pending.0) {
-                Ok(PendingState::Ready(result)) => *result,
+                Ok(PendingState::Ready(result)) => result,
                 Ok(PendingState::Waiting(receiver)) => receiver.await.unwrap_or(Err(WriteError::Ended)),
                 Ok(PendingState::Later(_)) | Err(_) => Err(WriteError::Ended),
             },

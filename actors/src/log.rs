@@ -93,7 +93,8 @@ impl SessionLog {
     }
 
     fn append_now(&self, inner: &mut Inner, bodies: Vec<Body>, take: Vec<Order>) -> Pending {
-        match inner.place(bodies, &*self.clock) {
+        let time = self.clock.now_ms();
+        match inner.place(bodies, time) {
             Err(error) => Pending::ready(Err(error)),
             Ok(events) => {
                 let [pending] = self.journal.submit([Op::Append(Append { fence: self.fence.clone(), events, take })]);
@@ -132,13 +133,13 @@ impl SessionLog {
     }
 
     fn claim_now(self: &Arc<Self>, inner: &mut Inner, bodies: Vec<Body>, kind: ClaimKind) -> Claiming {
-        let appends = !bodies.is_empty();
-        let events = match inner.place(bodies, &*self.clock) {
+        let (appends, time) = (!bodies.is_empty(), self.clock.now_ms());
+        let events = match inner.place(bodies, time) {
             Ok(events) => events,
             Err(error) => return Claiming::Done(Err(error)),
         };
         let first_seq = inner.fold.head().next_seq;
-        let claim = Op::Claim(Claim { fence: self.fence.clone(), first_seq, kind, time: self.clock.now_ms() });
+        let claim = Op::Claim(Claim { fence: self.fence.clone(), first_seq, kind, time });
         let (appended, claimed) = if appends {
             let append = Op::Append(Append { fence: self.fence.clone(), events, take: Vec::new() });
             let [appended, claimed] = self.journal.submit([append, claim]);
@@ -215,7 +216,7 @@ impl SessionLog {
 }
 
 impl Inner {
-    fn place(&mut self, bodies: Vec<Body>, clock: &dyn Clock) -> Result<Arc<[Event]>, WriteError> {
+    fn place(&mut self, bodies: Vec<Body>, time: u64) -> Result<Arc<[Event]>, WriteError> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -224,7 +225,7 @@ impl Inner {
             // Its handle was used on another thread while it ended.
             return Err(Refused::Invalid { code: TURN_ENDED, message: "the turn has ended".into() }.into());
         }
-        let events = at(bodies, self.fold.head().next_seq, clock.now_ms());
+        let events = at(bodies, self.fold.head().next_seq, time);
         // What the store would refuse must not reach the fold, since a refusal ends the epoch.
         for event in &*events {
             greenroom_session::codec::check_event(event).map_err(Refused::from)?;
@@ -239,7 +240,7 @@ impl Inner {
     fn taken(&mut self, appended: Result<Done, WriteError>, claimed: Result<Done, WriteError>) -> ClaimResult {
         match appended.and(claimed) {
             Ok(Done::Claimed(Some(claimed))) => {
-                for event in &claimed.events {
+                for event in claimed.events.iter() {
                     self.fold(event)?;
                 }
                 Ok(Some(claimed))
@@ -285,5 +286,6 @@ fn is_late(body: &Body, open: Option<&OpenTurn>) -> bool {
 }
 
 fn at(bodies: Vec<Body>, first: u64, time: u64) -> Arc<[Event]> {
-    bodies.into_iter().zip(first..).map(|(body, seq)| body.at(seq, time)).collect()
+    // Counted this way the length is known, and everything goes into one allocation.
+    bodies.into_iter().enumerate().map(|(at, body)| body.at(first + at as u64, time)).collect()
 }

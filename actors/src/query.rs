@@ -2,12 +2,12 @@
 //!
 //! **Messages.** `Family` from the Catalog; `Trace`, `Events`, `Event` and `Load` from the host.
 //! **State.** None: the store and the published live sessions are the corpus.
-//! **Order.** Every read runs in a task of its own, so that a slow one delays nobody.
+//! **Order.** Every read runs beside the others, so that a slow one delays nobody.
 //! **End.** A query that is under way is answered; later ones fail as `SESSION_QUERY_PERSISTENCE_FAILED`.
 //!
 //! It never sends anything to an Activation, so a hung one cannot stall it, and it writes nothing.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, fmt, sync::Arc};
 
 use greenroom_session::{
     event::Event,
@@ -110,11 +110,23 @@ pub struct Page {
 
 type Reply<T> = oneshot::Sender<Result<T, QueryError>>;
 
-/// What each child of a listing is, in the order asked for.
-pub(crate) type Descriptions = Vec<Result<Description, QueryError>>;
-
 /// The children of a parent, and what each of them is.
-pub type Family = (Vec<Traced>, Descriptions);
+pub(crate) type Family = Vec<(Traced, Result<Description, QueryError>)>;
+
+/// What is done with a family, on the thread that has read it.
+pub(crate) struct Then(Box<dyn FnOnce(Result<Family, QueryError>) + Send>);
+
+impl Then {
+    pub(crate) fn new(then: impl FnOnce(Result<Family, QueryError>) + Send + 'static) -> Self {
+        Self(Box::new(then))
+    }
+}
+
+impl fmt::Debug for Then {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Then")
+    }
+}
 
 /// What the query actor is asked.
 #[derive(Debug)]
@@ -141,7 +153,7 @@ pub(crate) enum QueryMessage {
         /// Cancels the query.
         cancel: CancellationToken,
         /// Gets the answer.
-        reply: Reply<Family>,
+        then: Then,
     },
     /// Events of a session, in order.
     Events {
@@ -201,9 +213,14 @@ impl Actor for Query {
             QueryMessage::Trace { session, page, cancel, reply } => {
                 answer(reply, cancel, async move { readers.read(move |reader| trace(reader, &live, &session, &page)).await });
             }
-            QueryMessage::Family { parent, page, verify, cancel, reply } => {
-                let cancelled = cancel.clone();
-                answer(reply, cancel, async move { readers.read(move |reader| family(reader, &live, parent.as_ref(), &page, verify, &cancelled)).await });
+            QueryMessage::Family { parent, page, verify, cancel, then } => {
+                // Handed on from where it was read: a listing waits for one other thread and for no task in between.
+                readers.run(move |reader| {
+                    then.0(match reader {
+                        Ok(reader) => family(reader, &live, parent.as_ref(), &page, verify, &cancel),
+                        Err(error) => Err(error.into()),
+                    });
+                });
             }
             QueryMessage::Events { session, from, limit, reply } => {
                 answer(reply, CancellationToken::new(), async move {
@@ -234,12 +251,20 @@ fn answer<T: Send + 'static>(reply: Reply<T>, cancel: CancellationToken, query: 
     });
 }
 
-pub(crate) fn children(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page) -> Result<Vec<Traced>, QueryError> {
+fn children(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page) -> Result<Vec<Traced>, QueryError> {
     Ok(reader.children(parent, page.after.as_ref(), page.limit.unwrap_or(usize::MAX))?)
 }
 
-pub(crate) fn describe(reader: &mut dyn Reader, children: &[Traced], verify: bool) -> Result<Descriptions, QueryError> {
-    Ok(reader.describe(children, verify)?.into_iter().map(|described| described.map_err(QueryError::from_load)).collect())
+pub(crate) fn describe(reader: &mut dyn Reader, child: Traced) -> Result<Family, QueryError> {
+    let children = vec![child];
+    let described = reader.describe(&children, false)?;
+    Ok(children.into_iter().zip(described.into_iter().map(|described| described.map_err(QueryError::from_load))).collect())
+}
+
+/// Reads and describes children, without a look at where their parent comes from.
+pub(crate) fn members(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page, verify: bool) -> Result<Family, QueryError> {
+    let members = reader.family(parent, page.after.as_ref(), page.limit.unwrap_or(usize::MAX), verify)?;
+    Ok(members.into_iter().map(|(child, described)| (child, described.map_err(QueryError::from_load))).collect())
 }
 
 fn family(
@@ -250,18 +275,40 @@ fn family(
     verify: bool,
     cancel: &CancellationToken,
 ) -> Result<Family, QueryError> {
-    let children = match parent {
-        Some(parent) => trace(reader, live, parent, page)?.children,
-        None => children(reader, None, page)?,
-    };
+    if let Some(parent) = parent {
+        lineage(reader, live, parent)?;
+    }
     if cancel.is_cancelled() {
         return Err(QueryError::Cancelled);
     }
-    let described = describe(reader, &children, verify)?;
-    Ok((children, described))
+    let family = members(reader, parent, page, verify)?;
+    if parent.is_some() {
+        for stored in family.iter().filter_map(|(child, _)| child.header.as_ref().ok()) {
+            agree(live, stored)?;
+        }
+    }
+    Ok(family)
 }
 
-pub(crate) fn trace(reader: &mut dyn Reader, live: &LiveTable, session: &SessionId, page: &Page) -> Result<Trace, QueryError> {
+fn trace(reader: &mut dyn Reader, live: &LiveTable, session: &SessionId, page: &Page) -> Result<Trace, QueryError> {
+    let Lineage { target, ancestors, unresolved_parent } = lineage(reader, live, session)?;
+    let children = children(reader, Some(session), page)?;
+    for child in &children {
+        if let Ok(stored) = &child.header {
+            agree(live, stored)?;
+        }
+    }
+    Ok(Trace { target, ancestors, unresolved_parent, children })
+}
+
+/// Where a session comes from.
+pub(crate) struct Lineage {
+    target: Arc<Header>,
+    ancestors: Vec<Arc<Header>>,
+    unresolved_parent: Option<SessionId>,
+}
+
+pub(crate) fn lineage(reader: &mut dyn Reader, live: &LiveTable, session: &SessionId) -> Result<Lineage, QueryError> {
     let target = header(reader, live, session)?.ok_or_else(|| QueryError::SessionNotFound(session.clone()))?;
     let mut ancestors = Vec::new();
     let mut seen = HashSet::from([session.clone()]);
@@ -279,13 +326,7 @@ pub(crate) fn trace(reader: &mut dyn Reader, live: &LiveTable, session: &Session
             break;
         }
     }
-    let children = children(reader, Some(session), page)?;
-    for child in &children {
-        if let Ok(stored) = &child.header {
-            agree(live, stored)?;
-        }
-    }
-    Ok(Trace { target, ancestors, unresolved_parent, children })
+    Ok(Lineage { target, ancestors, unresolved_parent })
 }
 
 fn header(reader: &mut dyn Reader, live: &LiveTable, id: &SessionId) -> Result<Option<Arc<Header>>, QueryError> {

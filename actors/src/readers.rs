@@ -41,13 +41,28 @@ impl Readers {
         }
     }
 
+    /// Runs a read as [`Readers::read`] does, beside whatever else there is; it hands its result on itself.
+    pub(crate) fn run(&self, read: impl FnOnce(Result<&mut dyn Reader, StoreError>) + Send + 'static) {
+        let pool = self.clone();
+        let run = move || pool.lend(read);
+        if self.store.is_inline() {
+            drop(tokio::spawn(async move { run() }));
+        } else {
+            drop(tokio::task::spawn_blocking(run));
+        }
+    }
+
     fn read_here<T, E: From<StoreError>>(&self, read: impl FnOnce(&mut dyn Reader) -> Result<T, E>) -> Result<T, E> {
+        self.lend(|reader| read(reader?))
+    }
+
+    fn lend<T>(&self, read: impl FnOnce(Result<&mut dyn Reader, StoreError>) -> T) -> T {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut reader = match idle {
-            Some(reader) => reader,
-            None => self.store.reader()?,
+        let mut reader = match idle.map_or_else(|| self.store.reader(), Ok) {
+            Ok(reader) => reader,
+            Err(error) => return read(Err(error)),
         };
-        let result = read(&mut *reader);
+        let result = read(Ok(&mut *reader));
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < KEEP {
             idle.push(reader);

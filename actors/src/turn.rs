@@ -57,13 +57,11 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct Turn {
     core: Arc<TurnCore>,
-    agent: Agent,
 }
 
 impl Turn {
     pub(crate) fn new(core: Arc<TurnCore>) -> Self {
-        let agent = Agent::of_turn(core.clone());
-        Self { core, agent }
+        Self { core }
     }
 
     fn check(&self) -> Result<(), TurnError> {
@@ -167,12 +165,12 @@ impl Turn {
 
     /// Returns a token that is cancelled when the turn is interrupted or the runtime shuts down.
     pub fn cancelled(&self) -> CancellationToken {
-        self.core.cancel.clone()
+        self.core.token().clone()
     }
 
     /// Returns this agent's capability; its effects are effects of this turn.
     pub fn agent(&self) -> Agent {
-        self.agent.clone()
+        Agent::of_turn(self.core.clone())
     }
 
     /// Says something: appends an `assistant/message`. Durable with the next durable step, at the latest with the turn's end.
@@ -285,7 +283,7 @@ impl Turn {
     /// # Cancel safety
     /// The child may exist; the same delegation again is the same acceptance.
     pub async fn delegate(&self, delegate: Delegate) -> Result<Delegated, StartError> {
-        self.agent.start_continuable(delegate).await
+        self.agent().start_continuable(delegate).await
     }
 
     /// Delegates to a one-shot child, gives the turn slot back, and waits for its answer.
@@ -297,11 +295,11 @@ impl Turn {
     /// The child goes on; the same delegation again waits for the same child.
     pub async fn delegate_and_wait(&self, delegate: Delegate) -> Result<String, TurnError> {
         self.check()?;
-        let delegated = self.agent.start_one_shot(delegate).await?;
+        let delegated = self.agent().start_one_shot(delegate).await?;
         let aside = self.core.step_aside();
         let answer = tokio::select! {
             answer = crate::wait::answer_of(&self.core.services, &delegated.child) => answer,
-            () = self.core.cancel.cancelled() => Err(TurnError::new("CANCELLED", "the turn was cancelled")),
+            () = self.core.token().cancelled() => Err(TurnError::new("CANCELLED", "the turn was cancelled")),
         };
         aside.end().await;
         answer
@@ -315,7 +313,7 @@ impl Turn {
     /// # Cancel safety
     /// The message may have been accepted; the same send again is the same acceptance.
     pub async fn send_message(&self, child: &SessionId, text: impl Into<String>) -> Result<MessageId, DeliverError> {
-        self.agent.followup(child, text).await
+        self.agent().followup(child, text).await
     }
 
     /// Reports to the parent. `quiet` does not wake it. See [`Agent::report`].
@@ -326,7 +324,7 @@ impl Turn {
     /// # Cancel safety
     /// The report may have been accepted; the same report again is the same acceptance.
     pub async fn report(&self, text: impl Into<String>, quiet: bool) -> Result<MessageId, DeliverError> {
-        self.agent.report(text, quiet).await
+        self.agent().report(text, quiet).await
     }
 
     /// Lists this agent's children without waking any. See [`Agent::list_children`].
@@ -337,7 +335,7 @@ impl Turn {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn list_agents(&self) -> Result<Vec<Entry>, ListError> {
-        self.agent.list_children(self.core.cancel.clone()).await
+        self.agent().list_children(self.core.token().clone()).await
     }
 
     /// Finds a child by the alias that it was created with.
@@ -398,14 +396,14 @@ impl Turn {
             loop {
                 tokio::select! {
                     biased;
-                    () = self.core.cancel.cancelled() => return Err(TurnError::new("CANCELLED", "the turn was cancelled")),
+                    () = self.core.token().cancelled() => return Err(TurnError::new("CANCELLED", "the turn was cancelled")),
                     () = &mut childless => break,
                     () = self.core.view.news.notified() => { self.join_notes().await?; }
                 }
             }
             if self.core.services.is_draining() {
                 // The children were cut off, not done: this turn is about to be, too.
-                self.core.cancel.cancelled().await;
+                self.core.token().cancelled().await;
                 continue;
             }
             if !crate::wait::wake_runnable_children(&self.core.services, self.session(), &mut patience).await? {

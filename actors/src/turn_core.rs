@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -26,7 +26,8 @@ pub(crate) struct TurnCore {
     pub(crate) turn: u64,
     pub(crate) message: MessageId,
     pub(crate) attempt: u32,
-    pub(crate) cancel: CancellationToken,
+    /// Made when somebody asks: most turns are over before anybody does.
+    cancel: OnceLock<CancellationToken>,
     ended: AtomicBool,
     slot: Mutex<TurnSlot>,
     effects: Mutex<HashMap<EffectKey, Counted>>,
@@ -144,15 +145,20 @@ impl TurnCore {
             turn,
             message,
             attempt,
-            cancel: CancellationToken::new(),
+            cancel: OnceLock::new(),
             ended: AtomicBool::new(false),
             slot: Mutex::new(TurnSlot { permit: slot, waits: 0, ended: false }),
             effects: Mutex::default(),
         })
     }
 
+    /// Returns the token that is cancelled with the turn.
+    pub(crate) fn token(&self) -> &CancellationToken {
+        self.cancel.get_or_init(CancellationToken::new)
+    }
+
     pub(crate) fn cancel(&self) {
-        self.cancel.cancel();
+        self.token().cancel();
     }
 
     /// Ends the turn: every handle to it is an error from here on. Returns its slot, if it holds one.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use greenroom_session::{head::Head, id::SessionId, listing::Verdict, message::text_of};
+use greenroom_session::{head::Head, id::SessionId, listing::Verdict, message::text_of, store::StoreError};
 use tokio::sync::oneshot;
 
 use crate::{behavior::TurnError, registry::RegistryMessage, services::Services};
@@ -41,13 +41,9 @@ pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &Se
     let own = services.store.owner().clone();
     let children = services
         .readers
-        .read(move |reader| {
-            let children = reader.children(Some(&id), None, usize::MAX)?;
-            let described = reader.describe(&children, false)?;
-            Ok::<_, greenroom_session::store::StoreError>(children.into_iter().zip(described).collect::<Vec<_>>())
-        })
+        .read(move |reader| reader.family(Some(&id), None, usize::MAX, false))
         .await
-        .map_err(|error| TurnError::new(error.code(), error.to_string()))?;
+        .map_err(|error: StoreError| TurnError::new(error.code(), error.to_string()))?;
     let mut worth = false;
     let mut elsewhere = false;
     for (child, described) in children {
@@ -92,7 +88,7 @@ pub(crate) async fn answer_of(services: &Arc<Services>, child: &SessionId) -> Re
             services.wake(child, log.fold.header().parent.as_ref());
             continue;
         }
-        return match head.last.as_ref().map(|last| (last.kind.as_str(), last.code.clone())) {
+        return match head.last.as_ref().map(|last| (&*last.kind, last.code.clone())) {
             Some(("completed" | "max_tokens", _)) => Ok(log.fold.last_said().map(|message| text_of(&message.content)).unwrap_or_default()),
             Some((kind, code)) => Err(TurnError::new(code.unwrap_or_else(|| kind.to_uppercase()), format!("child {child} ended {kind}"))),
             None => Err(TurnError::new("NOT_STARTED", format!("child {child} has not run"))),

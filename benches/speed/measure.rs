@@ -29,6 +29,18 @@ impl Spent {
     }
 }
 
+impl Spent {
+    /// Returns the middle of several runs of the same work, each time by itself.
+    pub(crate) fn middle(runs: &[Self]) -> Self {
+        let middle = |of: fn(&Self) -> Duration| {
+            let mut times: Vec<Duration> = runs.iter().map(of).collect();
+            times.sort();
+            times.get(times.len() / 2).copied().unwrap_or_default()
+        };
+        Self { wall: middle(|spent| spent.wall), cpu: middle(|spent| spent.cpu) }
+    }
+}
+
 /// Takes the time of what comes next.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {

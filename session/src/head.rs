@@ -4,6 +4,8 @@
 //! stale or damaged the store folds the log again. The events half is moved by [`Head::apply`], the inbox half by
 //! [`Head::accept`] and [`Head::take`].
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -132,7 +134,7 @@ pub struct Outcome {
     /// The turn.
     pub turn: u64,
     /// The name of a [`TurnEnd`].
-    pub kind: String,
+    pub kind: Cow<'static, str>,
     /// The code of a failure.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub code: Option<String>,
@@ -345,7 +347,7 @@ impl Head {
             };
             self.retry = Some(Retry { message: open.message, attempts: open.attempt, wasted, reached: open.reached });
         }
-        self.last = Some(Outcome { turn, kind: reason.as_str().to_owned(), code: reason.error_code().map(str::to_owned) });
+        self.last = Some(Outcome { turn, kind: reason.as_str().into(), code: reason.error_code().map(str::to_owned) });
         Ok(())
     }
 

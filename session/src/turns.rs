@@ -3,6 +3,8 @@
 //! A store calls this inside the transaction that takes the messages, so that what is decided here is decided on the
 //! inbox as it is at that instant: the smallest order number goes first, and all notes that are there join.
 
+use std::sync::Arc;
+
 use crate::{
     event::{Body, Event},
     head::Head,
@@ -26,7 +28,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claimed {
     /// The events, in their places.
-    pub events: Vec<Event>,
+    pub events: Arc<[Event]>,
     /// The messages that left the inbox.
     pub taken: Vec<Order>,
 }
@@ -38,8 +40,14 @@ pub struct Claimed {
 /// behind them are left out of both.
 pub fn open_turn(head: &Head, time: u64, first_turn: Option<&InboxRecord>, notes: &[InboxRecord]) -> Option<Claimed> {
     let turn = head.turns + 1;
-    let mut claimed = Claimed { events: Vec::new(), taken: Vec::new() };
-    let mut push = |body: Body| claimed.events.push(body.at(head.next_seq + claimed.events.len() as u64, time));
+    if let (None, Some(record), []) = (&head.retry, first_turn, notes) {
+        // Nearly every turn, in one allocation.
+        let start = Body::TurnStart { turn, message: record.message.id.clone(), attempt: 1 };
+        let events = Arc::new([start.at(head.next_seq, time), Body::user_message(&record.message).at(head.next_seq + 1, time)]);
+        return Some(Claimed { events, taken: vec![record.order] });
+    }
+    let (mut events, mut taken) = (Vec::new(), Vec::new());
+    let mut push = |body: Body| events.push(body.at(head.next_seq + events.len() as u64, time));
     let start = |message: &MessageId, attempt: u32| Body::TurnStart { turn, message: message.clone(), attempt };
     if let Some(retry) = &head.retry {
         push(start(&retry.message, retry.attempts + 1));
@@ -48,14 +56,14 @@ pub fn open_turn(head: &Head, time: u64, first_turn: Option<&InboxRecord>, notes
         push(start(&record.message.id, 1));
         join(turn, notes, &mut push);
         push(Body::user_message(&record.message));
-        claimed.taken.push(record.order);
+        taken.push(record.order);
     } else {
         let first = notes.iter().find(|record| record.message.wake)?;
         push(start(&first.message.id, 1));
         join(turn, notes, &mut push);
     }
-    claimed.taken.extend(notes.iter().map(|record| record.order));
-    Some(claimed)
+    taken.extend(notes.iter().map(|record| record.order));
+    Some(Claimed { events: events.into(), taken })
 }
 
 /// Joins all pending notes to the open turn at a step boundary. Returns `None` if no turn is open or no note is there.
@@ -66,7 +74,7 @@ pub fn join_notes(head: &Head, time: u64, notes: &[InboxRecord]) -> Option<Claim
     }
     let mut events = Vec::with_capacity(notes.len() + 1);
     join(turn, notes, &mut |body| events.push(body.at(head.next_seq + events.len() as u64, time)));
-    Some(Claimed { events, taken: notes.iter().map(|record| record.order).collect() })
+    Some(Claimed { events: events.into(), taken: notes.iter().map(|record| record.order).collect() })
 }
 
 fn join(turn: u64, notes: &[InboxRecord], push: &mut impl FnMut(Body)) {

@@ -53,7 +53,7 @@ fn row(entry: Entry, reports: &mut HashMap<SessionId, Vec<String>>, failures: &[
     let mut cells = reports.remove(&id).unwrap_or_default();
     let label = match entry {
         Entry::Root(listed) | Entry::Child(listed) => {
-            if let Some(last) = listed.last_outcome.filter(|last| matches!(last.kind.as_str(), "error" | "aborted")) {
+            if let Some(last) = listed.last_outcome.filter(|last| matches!(&*last.kind, "error" | "aborted")) {
                 cells.push(failed(&last.code.unwrap_or_else(|| last.kind.to_uppercase())));
             }
             listed.label

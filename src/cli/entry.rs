@@ -30,7 +30,7 @@ pub(crate) fn glance(entry: &Entry, paint: Paint) -> String {
         "idle" => String::new(),
         other => format!(" · {}", paint.show(Role::Odd, other)),
     };
-    let outcome = match listed.last_outcome.as_ref().map(|outcome| outcome.kind.as_str()) {
+    let outcome = match listed.last_outcome.as_ref().map(|outcome| &*outcome.kind) {
         None | Some("completed") => String::new(),
         Some(kind) => format!(" · {}", paint.show(Role::Bad, Escaped(kind))),
     };

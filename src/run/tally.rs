@@ -62,7 +62,7 @@ impl Tally {
             let turns = head.turns.saturating_sub(was.map_or(0, |head| head.turns));
             added.turns += turns;
             added.messages += head.next_order.saturating_sub(was.map_or(0, |head| head.next_order));
-            added.failed += u64::from(turns > 0 && head.last.as_ref().is_some_and(|last| matches!(last.kind.as_str(), "error" | "aborted")));
+            added.failed += u64::from(turns > 0 && head.last.as_ref().is_some_and(|last| matches!(&*last.kind, "error" | "aborted")));
         }
         added
     }

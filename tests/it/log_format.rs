@@ -225,7 +225,7 @@ fn the_fixture_folds_to_what_its_story_says() {
     assert_eq!((head.turns, head.epoch, head.live, head.next_order), (3, 2, false, 10));
     assert_eq!((head.pending_turns, head.pending_quiet, head.pending_controls, head.held), (1, 1, 2, 1));
     assert!(!head.has_work(), "a held record holds what is there");
-    assert_eq!(head.last.as_ref().map(|last| (last.turn, last.kind.as_str(), last.code.as_deref())), Some((3, "error", Some("NOT_FOUND"))));
+    assert_eq!(head.last.as_ref().map(|last| (last.turn, &*last.kind, last.code.as_deref())), Some((3, "error", Some("NOT_FOUND"))));
     let surface: Vec<_> = fold.surface().nodes().iter().map(|node| node.message.id.as_str().to_owned()).collect();
     assert_eq!(surface, ["m0", "n0", "n1", "a0", "m1", "s1"]);
     assert_eq!(fold.unknown(), None, "an ignorable stranger does not stand in the way");

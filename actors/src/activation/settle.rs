@@ -95,7 +95,7 @@ impl ActivationState {
             }
             None => text.push_str(" It left no message."),
         }
-        let source = Source::SubagentSettled { session: self.view.id().clone(), epoch: self.view.epoch, outcome: last.kind, code: last.code };
+        let source = Source::SubagentSettled { session: self.view.id().clone(), epoch: self.view.epoch, outcome: last.kind.into_owned(), code: last.code };
         let id = notice_id(self.view.id(), last.turn);
         let notice = match Message::note(id, text, source, self.services.now(), false) {
             Ok(notice) => notice,
@@ -132,7 +132,7 @@ fn excerpt(text: &str) -> &str {
 }
 
 fn outcome_words(last: &head::Outcome) -> String {
-    match (last.kind.as_str(), &last.code) {
+    match (&*last.kind, &last.code) {
         ("error", Some(code)) => format!("failed with {code}"),
         ("max_tokens", _) => "ran out of output tokens".to_owned(),
         ("aborted", _) => "was stopped".to_owned(),

@@ -107,7 +107,7 @@ async fn bring_up(
             Err(error) => return Err(error.into()),
         };
         race_point!("after-open");
-        for event in begin.iter().chain(claimed.iter().flat_map(|claimed: &Claimed| &claimed.events)) {
+        for event in begin.iter().chain(claimed.iter().flat_map(|claimed: &Claimed| claimed.events.iter())) {
             fold.apply_event(event).map_err(|error| ActivateError::NotResumable { session: session.clone(), reason: error.to_string(), code: error.code() })?;
         }
         // What waits is the store's affair from here on.

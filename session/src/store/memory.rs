@@ -6,7 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map},
     ops::Bound,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
 };
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     codec::{check_event, check_message, encode_header},
-    event::Event,
+    event::{Body, Event},
     fold::Fold,
     head::Head,
     header::Header,
@@ -45,9 +45,16 @@ pub struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct Shared {
-    sessions: RwLock<BTreeMap<SessionId, Arc<Mutex<Entry>>>>,
+    sessions: RwLock<Sessions>,
     families: Mutex<HashMap<Option<SessionId>, Family>>,
     dead: RwLock<HashSet<OwnerId>>,
+}
+
+/// Every session, and their names in order.
+#[derive(Debug, Default)]
+struct Sessions {
+    entries: HashMap<SessionId, Arc<Mutex<Entry>>>,
+    names: BTreeSet<SessionId>,
 }
 
 /// The children of one parent, known or not; `None` is the parent of roots.
@@ -62,15 +69,46 @@ struct Family {
 struct Entry {
     header: Arc<Header>,
     creation: (usize, Option<MessageId>),
-    events: Vec<Event>,
+    log: EventLog,
     head: Head,
     inbox: BTreeMap<Order, InboxRecord>,
     /// Where each message that was ever accepted stands or stood.
     orders: HashMap<MessageId, Order>,
     /// By order, what remains of a message that has left the inbox.
-    taken: Vec<Option<BodyHash>>,
+    taken: Vec<Option<Remains>>,
     verdict: Verdict,
     owner: Option<OwnerId>,
+}
+
+/// A log as it was written: it shares its events with whoever wrote them.
+#[derive(Debug, Default)]
+struct EventLog(Vec<Arc<[Event]>>);
+
+impl EventLog {
+    fn push(&mut self, events: &Arc<[Event]>) {
+        if !events.is_empty() {
+            self.0.push(events.clone());
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Event> {
+        self.0.iter().flat_map(|written| written.iter())
+    }
+
+    /// Returns the events from a seq on.
+    fn from(&self, seq: Seq) -> impl Iterator<Item = &Event> {
+        let later = self.0.partition_point(|written| written.last().is_some_and(|last| last.seq < seq));
+        self.0.iter().skip(later).flat_map(|written| written.iter()).skip_while(move |event| event.seq < seq)
+    }
+}
+
+/// What remains of a message that has left the inbox: enough to tell it from another one under its id.
+#[derive(Debug)]
+enum Remains {
+    /// All of it: its content and its source stand in the log, where its turn or a joined note begins.
+    Event { seq: Seq, kind: MessageKind, wake: bool },
+    /// A hash.
+    Hash(BodyHash),
 }
 
 impl Default for MemoryStore {
@@ -108,20 +146,20 @@ impl MemoryStore {
     fn apply(&self, op: &Op) -> Result<Done, Refused> {
         match op {
             Op::Create(op) => self.create(op),
-            Op::Accept(op) => lock(&*self.entry(&op.session)?).accept(op),
-            Op::Open(op) => lock(&*self.entry(&op.session)?).open(op, &self.owner, |holder| self.shared.is_alive(holder)),
-            Op::Append(op) => lock(&*self.fenced(&op.fence)?).append(op),
-            Op::Claim(op) => lock(&*self.fenced(&op.fence)?).claim(op),
-            Op::Close(op) => lock(&*self.fenced(&op.fence)?).close(op),
+            Op::Accept(op) => self.change(&op.session, |entry| entry.accept(op)),
+            Op::Open(op) => self.change(&op.session, |entry| entry.open(op, &self.owner, |holder| self.shared.is_alive(holder))),
+            Op::Append(op) => self.change(&op.fence.session, |entry| entry.append(op)),
+            Op::Claim(op) => self.change(&op.fence.session, |entry| entry.claim(op)),
+            Op::Close(op) => self.change(&op.fence.session, |entry| entry.close(op)),
         }
     }
 
-    fn entry(&self, id: &SessionId) -> Result<Arc<Mutex<Entry>>, Refused> {
-        self.shared.entry(id).ok_or_else(|| Refused::NotFound(id.clone()))
-    }
-
-    fn fenced(&self, fence: &Fence) -> Result<Arc<Mutex<Entry>>, Refused> {
-        self.entry(&fence.session)
+    /// Changes a session under its lock. Creations wait meanwhile, and no change waits for one.
+    fn change(&self, id: &SessionId, change: impl FnOnce(&mut Entry) -> Result<Done, Refused>) -> Result<Done, Refused> {
+        let sessions = self.shared.sessions();
+        // In place: what all senders count up and down is what they wait for.
+        let entry = sessions.entries.get(id).ok_or_else(|| Refused::NotFound(id.clone()))?;
+        change(&mut lock(entry))
     }
 
     fn create(&self, op: &Create) -> Result<Done, Refused> {
@@ -155,7 +193,7 @@ impl MemoryStore {
         let mut entry = Entry {
             header: header.clone(),
             creation: (op.events.len(), op.message.as_ref().map(|message| message.id.clone())),
-            events: op.events.to_vec(),
+            log: EventLog::default(),
             head: fold.head().clone(),
             inbox: BTreeMap::new(),
             orders: HashMap::new(),
@@ -163,12 +201,15 @@ impl MemoryStore {
             verdict,
             owner: None,
         };
+        entry.log.push(&op.events);
         if let Some(message) = &op.message {
             entry.enter(message);
         }
         family.subagents += u64::from(!matches!(entry.verdict, Verdict::Plain));
         family.children.insert((header.created_at, header.id.clone()));
-        self.shared.sessions.write().unwrap_or_else(PoisonError::into_inner).insert(header.id.clone(), Arc::new(Mutex::new(entry)));
+        let mut sessions = self.shared.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        sessions.names.insert(header.id.clone());
+        sessions.entries.insert(header.id.clone(), Arc::new(Mutex::new(entry)));
         Ok(Done::Created { header, existing: false })
     }
 }
@@ -196,7 +237,7 @@ impl Entry {
         let (events, message) = &self.creation;
         let same = op.session.matches(&self.header)
             && *events == op.events.len()
-            && self.events.iter().zip(&*op.events).all(|(a, b)| a.body == b.body)
+            && self.log.iter().zip(&*op.events).all(|(a, b)| a.body == b.body)
             && *message == op.message.as_ref().map(|message| message.id.clone())
             && op.message.as_ref().is_none_or(|message| self.is_same(message));
         if same { Ok(Done::Created { header: self.header.clone(), existing: true }) } else { Err(Refused::Exists(self.header.id.clone())) }
@@ -207,12 +248,16 @@ impl Entry {
         let Some(order) = self.orders.get(&message.id) else { return false };
         match self.inbox.get(order) {
             Some(waiting) => waiting.message.hash() == message.hash(),
-            None => self.remains(*order) == Some(message.hash()),
+            None => match usize::try_from(*order).ok().and_then(|at| self.taken.get(at)?.as_ref()) {
+                Some(Remains::Hash(hash)) => *hash == message.hash(),
+                Some(Remains::Event { seq, kind, wake }) => {
+                    (*kind, *wake) == (message.kind, message.wake)
+                        && message.control.is_none()
+                        && self.log.from(*seq).next().is_some_and(|event| shows(event, message))
+                }
+                None => false,
+            },
         }
-    }
-
-    fn remains(&self, order: Order) -> Option<BodyHash> {
-        self.taken.get(usize::try_from(order).ok()?).copied().flatten()
     }
 
     fn enter(&mut self, message: &Arc<Message>) {
@@ -271,13 +316,19 @@ impl Entry {
         Ok(head)
     }
 
-    fn leave(&mut self, orders: &[Order]) {
+    /// Takes messages out of the inbox, after the events that say so.
+    fn leave(&mut self, orders: &[Order], events: &[Event]) {
         for order in orders {
             if let Some(record) = self.inbox.remove(order) {
-                if let Some(remains) = usize::try_from(*order).ok().and_then(|at| self.taken.get_mut(at)) {
-                    *remains = Some(record.message.hash());
+                let message = &record.message;
+                let remains = match events.iter().find(|event| message.control.is_none() && shows(event, message)) {
+                    Some(event) => Remains::Event { seq: event.seq, kind: message.kind, wake: message.wake },
+                    None => Remains::Hash(message.hash()),
+                };
+                if let Some(place) = usize::try_from(*order).ok().and_then(|at| self.taken.get_mut(at)) {
+                    *place = Some(remains);
                 }
-                self.head.take(&record.message, record.held);
+                self.head.take(message, record.held);
             }
         }
     }
@@ -295,7 +346,7 @@ impl Entry {
         let head = self.follow(&op.events)?;
         check_begun(&head, op.epoch)?;
         self.head = head;
-        self.events.extend_from_slice(&op.events);
+        self.log.push(&op.events);
         self.owner = Some(owner.clone());
         let claimed = op.claim.and_then(|time| self.take_next(ClaimKind::Turn, time));
         Ok(Done::Opened { claimed })
@@ -310,8 +361,8 @@ impl Entry {
             return Err(Refused::Invalid { code: "EVENT_INVALID", message: "a message leaves the inbox with the events that name it".into() });
         }
         self.head = self.follow(&op.events)?;
-        self.events.extend_from_slice(&op.events);
-        self.leave(&op.take);
+        self.log.push(&op.events);
+        self.leave(&op.take, &op.events);
         Ok(Done::Appended)
     }
 
@@ -335,8 +386,8 @@ impl Entry {
             ClaimKind::Notes => join_notes(&self.head, time, &notes),
         }?;
         self.head = self.follow(&claimed.events).ok()?;
-        self.events.extend_from_slice(&claimed.events);
-        self.leave(&claimed.taken);
+        self.log.push(&claimed.events);
+        self.leave(&claimed.taken, &claimed.events);
         Some(claimed)
     }
 
@@ -348,15 +399,24 @@ impl Entry {
         let head = self.follow(&op.events)?;
         check_ended(&head)?;
         self.head = head;
-        self.events.extend_from_slice(&op.events);
+        self.log.push(&op.events);
         self.owner = None;
         Ok(Done::Closed)
     }
 }
 
+/// Tells whether an event shows a message with all that it says and whoever says it.
+fn shows(event: &Event, message: &Message) -> bool {
+    matches!(&event.body, Body::UserMessage(shown) if shown.id == message.id && shown.content == message.content && shown.source == message.source)
+}
+
 impl Shared {
+    fn sessions(&self) -> RwLockReadGuard<'_, Sessions> {
+        self.sessions.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn entry(&self, id: &SessionId) -> Option<Arc<Mutex<Entry>>> {
-        self.sessions.read().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+        self.sessions().entries.get(id).cloned()
     }
 
     fn is_alive(&self, owner: &OwnerId) -> bool {
@@ -385,7 +445,8 @@ impl Shared {
     }
 
     fn all(&self) -> Vec<(SessionId, Arc<Mutex<Entry>>)> {
-        self.sessions.read().unwrap_or_else(PoisonError::into_inner).iter().map(|(id, entry)| (id.clone(), entry.clone())).collect()
+        let sessions = self.sessions();
+        sessions.names.iter().filter_map(|id| sessions.entries.get(id).map(|entry| (id.clone(), entry.clone()))).collect()
     }
 }
 
@@ -409,20 +470,20 @@ impl Reader for MemoryReader {
         let entry = self.entry(id)?;
         let entry = lock(&entry);
         let mut fold = Fold::new(entry.header.clone());
-        for event in &entry.events {
+        for event in entry.log.iter() {
             fold.apply_event(event).map_err(|source| LoadError::Fold { session: id.clone(), source })?;
         }
         for record in entry.inbox.values() {
             fold.apply_message(record.clone());
         }
         fold.set_next_order(entry.head.next_order);
-        Ok(Log { events: entry.events.clone(), fold })
+        Ok(Log { events: entry.log.iter().cloned().collect(), fold })
     }
 
     fn events(&mut self, id: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError> {
         let entry = self.entry(id)?;
         let entry = lock(&entry);
-        Ok(entry.events.iter().skip(usize::try_from(from).unwrap_or(usize::MAX)).take(limit).cloned().collect())
+        Ok(entry.log.from(from).take(limit).cloned().collect())
     }
 
     fn inbox(&mut self, id: &SessionId, limit: usize) -> Result<Vec<InboxRecord>, LoadError> {
@@ -479,10 +540,10 @@ impl Reader for MemoryReader {
     }
 
     fn find(&mut self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError> {
-        let sessions = self.shared.sessions.read().unwrap_or_else(PoisonError::into_inner);
+        let sessions = self.shared.sessions();
         Ok(sessions
+            .names
             .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
-            .map(|(id, _)| id)
             .take_while(|id| id.as_str().starts_with(prefix))
             .take(limit)
             .cloned()

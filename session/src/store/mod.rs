@@ -22,7 +22,7 @@ use guard::{check_begun, check_ended, check_lived};
 
 pub use error::{CommitError, LoadError, Refused, StoreError};
 pub use op::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Op, Open};
-pub use reader::{Lease, Log, MessageState, Reader, Traced};
+pub use reader::{Lease, Log, Member, MessageState, Reader, Traced};
 
 /// Keeps sessions. Shared by every thread of a process.
 ///

@@ -58,6 +58,9 @@ pub struct Traced {
     pub header: Result<Arc<Header>, DecodeError>,
 }
 
+/// A child, and what a listing shows of it.
+pub type Member = (Traced, Result<Description, LoadError>);
+
 /// Where a message stands.
 ///
 /// ```
@@ -171,6 +174,16 @@ pub trait Reader: Send + fmt::Debug {
     /// # Errors
     /// [`StoreError`] if the store failed for all; damage or loss of one is a value.
     fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError>;
+
+    /// Reads children as [`Reader::children`] does and says of each what [`Reader::describe`] does, of one moment where the store has moments.
+    ///
+    /// # Errors
+    /// As both.
+    fn family(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize, verify: bool) -> Result<Vec<Member>, StoreError> {
+        let children = self.children(parent, after, limit)?;
+        let described = self.describe(&children, verify)?;
+        Ok(children.into_iter().zip(described).collect())
+    }
 
     /// Returns the ids that begin with `prefix`, in byte order, at most `limit`.
     ///

@@ -316,9 +316,12 @@ fn family(reader: &mut dyn Reader, parent: Option<&str>, say: &mut impl FnMut(St
     let children: Vec<Traced> = reader.children(parent.map(sid).as_ref(), None, 99).unwrap();
     say(format!("children {parent:?}"), format!("{children:#?}"));
     for verify in [false, true] {
-        let described: Vec<_> = reader
-            .describe(&children, verify)
-            .unwrap()
+        let described = reader.describe(&children, verify).unwrap();
+        // Both ways to ask say the same.
+        let members = reader.family(parent.map(sid).as_ref(), None, 99, verify).unwrap();
+        let apart: Vec<_> = children.iter().cloned().zip(&described).collect();
+        assert_eq!(format!("{members:?}"), format!("{apart:?}"), "the family of {parent:?}");
+        let described: Vec<_> = described
             .into_iter()
             .map(|described| described.map(|d| (d.verdict, d.head, d.has_children, d.holder.is_some())).map_err(|error| error.code()))
             .collect();

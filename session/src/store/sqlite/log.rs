@@ -10,8 +10,9 @@ use crate::{
     fold::Fold,
     header::Header,
     id::{Order, Seq, SessionId},
+    listing::Cursor,
     message::{InboxRecord, MessageKind},
-    store::{LoadError, Log},
+    store::{LoadError, Log, Traced},
 };
 
 /// A session's row: where the rest of it is found.
@@ -68,6 +69,27 @@ pub(super) fn header_of(row: &Row<'_>, id: &SessionId) -> rusqlite::Result<Resul
     } else {
         Ok(Err(DecodeError::Misplaced("the header is of another parent or time than its row".into())))
     }
+}
+
+/// Reads a row of [`SESSION_COLUMNS`] as a trace shows it; `None` if its id is none.
+pub(super) fn traced(row: &Row<'_>) -> rusqlite::Result<Option<Traced>> {
+    let id = match row.get_ref(1)? {
+        ValueRef::Text(text) => std::str::from_utf8(text).ok().and_then(|text| SessionId::new(text).ok()),
+        _ => None,
+    };
+    let Some(id) = id else { return Ok(None) };
+    let header = header_of(row, &id)?;
+    Ok(Some(Traced { id, created_at: unsigned(row.get(3)?), header }))
+}
+
+/// Turns a limit into a column.
+pub(super) fn limit_column(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+/// Turns the place after which siblings are wanted into two columns.
+pub(super) fn place_columns(after: Option<&Cursor>) -> (i64, &str) {
+    after.map_or((-1, ""), |cursor| (signed(cursor.created_at), cursor.id.as_str()))
 }
 
 fn corrupt(id: &SessionId, place: impl Into<String>, source: DecodeError) -> LoadError {

@@ -27,6 +27,7 @@ mod kept;
 mod log;
 mod node;
 mod read;
+mod scan;
 mod schema;
 mod summary;
 mod tally;

@@ -6,13 +6,13 @@ use std::{
     sync::Arc,
 };
 
-use rusqlite::{Connection, OptionalExtension, params, types::ValueRef};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     describe,
     error::at,
     family,
-    log::{self, SESSION_COLUMNS, Wanted, header_of, signed, unsigned},
+    log::{self, SESSION_COLUMNS, Wanted, limit_column, unsigned},
     node::Liveness,
     schema::{Access, connect},
     tally,
@@ -23,7 +23,7 @@ use crate::{
     id::{MessageId, OwnerId, Seq, SessionId},
     listing::{Cursor, Description},
     message::InboxRecord,
-    store::{Lease, LoadError, Log, MessageState, Reader, StoreError, Traced},
+    store::{Lease, LoadError, Log, Member, MessageState, Reader, StoreError, Traced},
 };
 
 /// Reads a SQLite store. Writes neither the file nor its WAL, whoever else has it open.
@@ -78,25 +78,31 @@ impl SqliteReader {
     }
 }
 
-fn limit_column(limit: usize) -> i64 {
-    i64::try_from(limit).unwrap_or(i64::MAX)
-}
-
 /// Reads one family in order, after a cursor.
 fn siblings(conn: &Connection, parent: Option<&str>, after: Option<&Cursor>, limit: usize) -> rusqlite::Result<Vec<Traced>> {
     let sql = format!("SELECT {SESSION_COLUMNS} FROM session WHERE parent_id IS ?1 AND (created_at, id) > (?2, ?3) ORDER BY created_at, id LIMIT ?4");
     let mut query = conn.prepare_cached(&sql)?;
-    let (time, id) = after.map_or((-1, ""), |cursor| (signed(cursor.created_at), cursor.id.as_str()));
+    let (time, id) = log::place_columns(after);
     let mut rows = query.query(params![parent, time, id, limit_column(limit)])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        let id = match row.get_ref(1)? {
-            ValueRef::Text(text) => std::str::from_utf8(text).ok().and_then(|text| SessionId::new(text).ok()),
-            _ => None,
-        };
-        let Some(id) = id else { continue };
-        let header = header_of(row, &id)?;
-        found.push(Traced { id, created_at: unsigned(row.get(3)?), header });
+        found.extend(log::traced(row)?);
+    }
+    Ok(found)
+}
+
+/// Reads one family; the roots and the orphans if `None`.
+fn children(conn: &Connection, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {
+    let mut found = siblings(conn, parent.map(SessionId::as_str), after, limit)?;
+    if parent.is_none() {
+        let orphans = tally::orphans(conn)?;
+        if !orphans.is_empty() {
+            for parent in orphans {
+                found.extend(siblings(conn, Some(&parent), after, limit)?);
+            }
+            found.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+            found.truncate(limit);
+        }
     }
     Ok(found)
 }
@@ -135,23 +141,22 @@ impl Reader for SqliteReader {
 
     fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {
         let snapshot = self.conn.unchecked_transaction()?;
-        let mut found = siblings(&snapshot, parent.map(SessionId::as_str), after, limit)?;
-        if parent.is_none() {
-            let orphans = tally::orphans(&snapshot)?;
-            if !orphans.is_empty() {
-                for parent in orphans {
-                    found.extend(siblings(&snapshot, Some(&parent), after, limit)?);
-                }
-                found.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
-                found.truncate(limit);
-            }
-        }
-        Ok(found)
+        children(&snapshot, parent, after, limit)
     }
 
     fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
         let snapshot = self.conn.unchecked_transaction()?;
         describe::describe(&snapshot, &self.liveness, children, verify)
+    }
+
+    fn family(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize, verify: bool) -> Result<Vec<Member>, StoreError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        if let Some(parent) = parent {
+            return describe::family(&snapshot, &self.liveness, parent, after, limit, verify);
+        }
+        let children = children(&snapshot, None, after, limit)?;
+        let described = describe::describe(&snapshot, &self.liveness, &children, verify)?;
+        Ok(children.into_iter().zip(described).collect())
     }
 
     fn find(&mut self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError> {

@@ -5,7 +5,10 @@
 
 use rusqlite::{Connection, Row, params};
 
-use super::log::{Found, bytes, crc_of, load_found, next_order, next_seq};
+use super::{
+    log::{Found, bytes, crc_of, load_found, next_order, next_seq},
+    scan,
+};
 use crate::{
     head::Head,
     id::SessionId,
@@ -41,7 +44,7 @@ pub(super) fn whole_head(id: &SessionId, row: &Row<'_>, column: usize) -> rusqli
     if text.is_empty() || crc_of(row, column + 1)? != Some(head_crc(id, text)) {
         return Ok(None);
     }
-    Ok(serde_json::from_slice(text).ok())
+    Ok(scan::head(text).or_else(|| serde_json::from_slice(text).ok()))
 }
 
 /// Returns the verdict in two columns if they are whole and belong to the header of checksum `header`.
@@ -50,7 +53,7 @@ pub(super) fn whole_verdict(id: &SessionId, header: u32, row: &Row<'_>, column: 
     if text.is_empty() || crc_of(row, column + 1)? != Some(verdict_crc(id, header, text)) {
         return Ok(None);
     }
-    Ok(serde_json::from_slice(text).ok())
+    Ok(scan::verdict(text).or_else(|| serde_json::from_slice(text).ok()))
 }
 
 /// Reads the derived row; `None` unless all of it is good.

@@ -6,8 +6,9 @@ use greenroom_session::{
     event::{Event, RootOpened},
     header::NewSession,
     id::{MessageId, Seq, SessionId},
+    listing::Description,
     message::{Message, Source},
-    store::{Create, Lease, LoadError, Log, MessageState, Op, Refused, StoreError},
+    store::{Create, Lease, LoadError, Log, MessageState, Op, Refused, StoreError, Traced},
 };
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -294,7 +295,8 @@ impl Host {
         self.services().readers.read(move |reader| reader.message(&session, &message)).await
     }
 
-    /// Wakes the sessions of a tree (of all trees if `None`) that have work and that no live process holds. Returns them.
+    /// Wakes the sessions of a tree (of all trees if `None`) that have work and that no live process holds. Returns them in the order in which they
+    /// are woken: those whose turn was cut off first, so that what keeps cutting turns off does not catch the same ones again.
     ///
     /// Starts are bounded by the configuration; what cannot run is reported by [`Occurrence::NotActivated`].
     ///
@@ -306,7 +308,23 @@ impl Host {
     pub async fn recover(&self, root: Option<&SessionId>) -> Result<Vec<SessionId>, StoreError> {
         let services = self.services();
         let root = root.cloned();
-        let found = services.readers.read(move |reader| reader.runnable(root.as_ref(), usize::MAX)).await?;
+        let found = services
+            .readers
+            .read(move |reader| {
+                let (mut found, mut unread) = (Vec::new(), Vec::new());
+                for id in reader.runnable(root.as_ref(), usize::MAX)? {
+                    match reader.header(&id) {
+                        Ok(Some(header)) => found.push(Traced { id, created_at: header.created_at, header: Ok(header) }),
+                        // Its start says what is wrong with it.
+                        _ => unread.push(id),
+                    }
+                }
+                let described = reader.describe(&found, false)?;
+                let cut_off = |description: &Description| description.head.open.is_some() || description.head.retry.is_some();
+                let (first, then): (Vec<_>, Vec<_>) = found.into_iter().zip(described).partition(|(_, description)| description.as_ref().is_ok_and(cut_off));
+                Ok::<_, StoreError>(first.into_iter().chain(then).map(|(traced, _)| traced.id).chain(unread).collect::<Vec<_>>())
+            })
+            .await?;
         for session in &found {
             services.wake(session, None);
         }
@@ -353,7 +371,7 @@ impl Host {
                     let mut with_heads = Vec::new();
                     for id in runnable {
                         match reader.header(&id) {
-                            Ok(Some(header)) => with_heads.push(greenroom_session::store::Traced { id, created_at: header.created_at, header: Ok(header) }),
+                            Ok(Some(header)) => with_heads.push(Traced { id, created_at: header.created_at, header: Ok(header) }),
                             Ok(None) => {}
                             Err(_) => tracing::warn!(session = %id, "a session's header cannot be read"),
                         }

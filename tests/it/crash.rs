@@ -250,6 +250,8 @@ const POISON: &str = r#"
 [run]
 root = "editor"
 prompt = "Go."
+# One turn at a time: a turn that is merely under way when the process is killed would be cut off as often.
+max_live = 1
 
 [vars]
 dir = { path = "." }

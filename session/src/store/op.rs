@@ -145,9 +145,9 @@ pub struct Accept {
     pub session: SessionId,
     /// The message.
     pub message: Arc<Message>,
-    /// Most pending `turn` records; one more is [`Refused::Busy`].
+    /// Most pending `turn` records; one more is [`Refused::Busy`](super::Refused::Busy).
     pub inbox_limit: u64,
-    /// Most pending notes; one more is [`Refused::Busy`].
+    /// Most pending notes; one more is [`Refused::Busy`](super::Refused::Busy).
     pub note_limit: u64,
 }
 
@@ -327,7 +327,7 @@ pub struct Close {
     pub fence: Fence,
     /// The last events, `activation/end` among them.
     pub events: Arc<[Event]>,
-    /// Refuses with [`Refused::Pending`] if there is work: the guard of settling.
+    /// Refuses with [`Refused::Pending`](super::Refused::Pending) if there is work: the guard of settling.
     pub unless_pending: bool,
 }
 

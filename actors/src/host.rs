@@ -320,7 +320,7 @@ impl Host {
                     }
                 }
                 let described = reader.describe(&found, false)?;
-                let cut_off = |description: &Description| description.head.open.is_some() || description.head.retry.is_some();
+                let cut_off = |description: &Description| description.head.is_unfinished();
                 let (first, then): (Vec<_>, Vec<_>) = found.into_iter().zip(described).partition(|(_, description)| description.as_ref().is_ok_and(cut_off));
                 Ok::<_, StoreError>(first.into_iter().chain(then).map(|(traced, _)| traced.id).chain(unread).collect::<Vec<_>>())
             })

@@ -39,11 +39,13 @@ impl Patience {
 pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &SessionId, patience: &mut Patience) -> Result<bool, TurnError> {
     let id = parent.clone();
     let own = services.store.owner().clone();
-    let children = services
+    let mut children = services
         .readers
         .read(move |reader| reader.family(Some(&id), None, usize::MAX, false))
         .await
         .map_err(|error: StoreError| TurnError::new(error.code(), error.to_string()))?;
+    // Whose turn was cut off goes first: what cuts turns off must not catch the same ones again and again.
+    children.sort_by_key(|(_, described)| !described.as_ref().is_ok_and(|description| description.head.is_unfinished()));
     let mut worth = false;
     let mut elsewhere = false;
     for (child, described) in children {

@@ -213,6 +213,11 @@ impl Head {
         self.has_work() || (self.live && self.held == 0)
     }
 
+    /// Tells whether the latest turn was not brought to a final end, or is under way.
+    pub fn is_unfinished(&self) -> bool {
+        self.open.is_some() || self.retry.is_some()
+    }
+
     /// Returns the number of messages that wait.
     pub fn pending(&self) -> u64 {
         self.pending_turns + self.pending_wakes + self.pending_quiet

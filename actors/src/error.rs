@@ -108,9 +108,6 @@ pub enum DeliverError {
     /// A message of this id was accepted with another body.
     #[error("message {0} was accepted before with another body")]
     Conflict(MessageId),
-    /// The caller gave up before acceptance.
-    #[error("cancelled before acceptance")]
-    Cancelled,
     /// The runtime is shutting down.
     #[error("draining: no new work is accepted")]
     Draining,
@@ -128,7 +125,6 @@ impl DeliverError {
             Self::Busy { .. } => "BUSY",
             Self::Message(error) => error.code(),
             Self::Conflict(_) => "MESSAGE_ID_CONFLICT",
-            Self::Cancelled => "CANCELLED",
             Self::Draining => "DRAINING",
             Self::Write(error) => error.code(),
         }
@@ -201,9 +197,6 @@ pub enum StartError {
     /// Another session has this id.
     #[error("session {0} already exists")]
     Exists(SessionId),
-    /// The caller gave up before acceptance.
-    #[error("cancelled before acceptance")]
-    Cancelled,
     /// The runtime is shutting down.
     #[error("draining: no new work is accepted")]
     Draining,
@@ -228,7 +221,6 @@ impl StartError {
             Self::AliasTaken(_) => "ALIAS_TAKEN",
             Self::Message(error) => error.code(),
             Self::Exists(_) => "DUPLICATE_CHILD",
-            Self::Cancelled => "CANCELLED",
             Self::Draining => "DRAINING",
             Self::Read(_) => "SESSION_CORRUPT",
             Self::Write(error) => error.code(),

@@ -84,9 +84,9 @@ enum Knock {
 }
 
 impl Gate {
-    /// Makes an open gate; `knocked` if there is something to look at.
-    pub(crate) fn new(knocked: bool) -> Self {
-        Self(AtomicU8::new(if knocked { KNOCKED } else { QUIET }))
+    /// Makes an open gate at which nobody has knocked.
+    pub(crate) fn new() -> Self {
+        Self(AtomicU8::new(QUIET))
     }
 
     fn knock(&self) -> Knock {

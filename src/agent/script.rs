@@ -263,7 +263,7 @@ impl Player<'_> {
             match self.turn.delegate(delegate).await {
                 Ok(_) => Ok(()),
                 Err(StartError::Draining) => return self.wait_for_the_end().await,
-                Err(error @ (StartError::Unauthorized(_) | StartError::Cancelled | StartError::Read(_) | StartError::Write(_))) => return Err(error.into()),
+                Err(error @ (StartError::Unauthorized(_) | StartError::Read(_) | StartError::Write(_))) => return Err(error.into()),
                 Err(error) => Err(error.into()),
             }
         } else {

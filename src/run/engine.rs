@@ -69,7 +69,7 @@ pub async fn run_over(program: &Program, options: &RunOptions, store: Arc<dyn St
     let mut builder = cast(program, &plan.opened.agent, &Arc::new(stage), Runtime::builder())?;
     let store = match options.seed {
         Some(seed) => {
-            builder = builder.clock(VirtualClock::begin()).ids(seeded::ids(seed, plan.log_length));
+            builder = builder.clock(VirtualClock::begin()).ids(seeded::ids(seed, plan.root.as_ref().map_or(0, |root| plan.before.log_length(root))));
             Arc::new(InPlace(store)) as Arc<dyn Store>
         }
         None => store,
@@ -129,7 +129,6 @@ struct Known {
     id: SessionId,
     opened: RootOpened,
     has_had_message: bool,
-    log_length: u64,
     tally: Tally,
 }
 
@@ -143,8 +142,7 @@ impl Known {
         let Some(Body::RootOpened(opened)) = first else { return Err(RunError::NotARoot(root.clone())) };
         let tally = Tally::of(reader, root)?;
         let has_had_message = tally.has_had_message(root);
-        let log_length = reader.load(root)?.fold.head().next_seq;
-        Ok(Self { id: root.clone(), opened, has_had_message, log_length, tally })
+        Ok(Self { id: root.clone(), opened, has_had_message, tally })
     }
 }
 
@@ -155,7 +153,6 @@ struct Plan {
     bindings: Bindings,
     prompt: Option<String>,
     changed: Option<String>,
-    log_length: u64,
     before: Tally,
 }
 
@@ -169,7 +166,7 @@ impl Plan {
             Prompt::FromProgram if known.as_ref().is_some_and(|known| known.has_had_message) => None,
             Prompt::FromProgram => Some(program.run.prompt.as_ref().ok_or(RunError::NoPrompt)?.render(&lookup)),
         };
-        if let Some(Known { id, opened, log_length, tally, .. }) = known {
+        if let Some(Known { id, opened, tally, .. }) = known {
             if let Some(asked) = options.seed.filter(|seed| opened.seed != Some(*seed)) {
                 return Err(RunError::SeedFixed { stored: opened.seed, asked });
             }
@@ -177,7 +174,7 @@ impl Plan {
                 return Err(RunError::AgentUnknown { root: id, agent: opened.agent, file: program.file_name.clone() });
             }
             let changed = opened.program_sha256.clone().filter(|digest| *digest != program.sha256);
-            return Ok(Self { root: Some(id), opened, bindings, prompt, changed, log_length, before: tally });
+            return Ok(Self { root: Some(id), opened, bindings, prompt, changed, before: tally });
         }
         let label = match (&program.run.label, &prompt) {
             (Some(label), _) => label_from(&label.render(&lookup)),
@@ -192,7 +189,7 @@ impl Plan {
             seed: options.seed,
             params: None,
         };
-        Ok(Self { root: None, opened, bindings, prompt, changed: None, log_length: 0, before: Tally::default() })
+        Ok(Self { root: None, opened, bindings, prompt, changed: None, before: Tally::default() })
     }
 }
 

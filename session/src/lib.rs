@@ -9,6 +9,7 @@
 //! - [`header`], [`event`], [`message`], [`descriptor`]: the records of a session.
 //! - [`codec`]: how a record becomes bytes with a checksum, and back.
 //! - [`line`](mod@line): how a record stands on a line of text.
+//! - [`place`]: where a session's file lies in a folder of sessions.
 //! - [`head`] and [`fold`]: the one fold; everything that is derived from records is derived there.
 //! - [`surface`]: what a model sees, as positions in the log.
 //! - [`recover`]: the closing events of a turn that a crash cut off.
@@ -53,6 +54,7 @@ pub mod limits;
 pub mod line;
 pub mod listing;
 pub mod message;
+pub mod place;
 pub mod recover;
 pub mod store;
 pub mod surface;

@@ -64,6 +64,7 @@
 //! - [`runtime`]: the facade: [`Runtime`] and its builder. [`store_url`]: which store a URL names.
 //! - [`program`]: program files. [`run`]: plays one until nothing is left to do. [`agent`]: the behaviours that program files name: scripted agents and
 //!   command agents. [`command`]: running one program safely.
+//! - [`stress`]: a stress run and the audit of what it has left.
 //! - [`actors`]: what is alive. One actor per file.
 //! - [`session`]: what is true on disk. Synchronous; knows no actor.
 //! - `cli`: the `greenroom` program.
@@ -72,7 +73,8 @@
 //!
 //! - `sqlite` (default): the store in a file. It compiles SQLite's C source.
 //! - `program`: program files and what plays them.
-//! - `cli` (default): the `greenroom` program; needs `program`.
+//! - `stress`: the stress run.
+//! - `cli` (default): the `greenroom` program; needs `program` and `stress`.
 
 #[cfg(feature = "program")]
 pub mod agent;
@@ -83,7 +85,11 @@ pub mod program;
 #[cfg(feature = "program")]
 pub mod run;
 pub mod runtime;
+#[cfg(any(feature = "program", feature = "stress"))]
+mod signals;
 pub mod store_url;
+#[cfg(feature = "stress")]
+pub mod stress;
 
 pub use greenroom_actors as actors;
 pub use greenroom_actors::{

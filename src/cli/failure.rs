@@ -17,6 +17,7 @@ use greenroom::{
         text::{Escaped, EscapedLines},
     },
     store_url::StoreUrlError,
+    stress::StressError,
 };
 use serde_json::{Map, Value, json};
 
@@ -145,6 +146,7 @@ coded!(
     RunError,
     StartError,
     StoreError,
+    StressError,
     WriteError,
 );
 

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::{CommandFactory, Parser, error::ErrorKind};
+use clap::{CommandFactory, FromArgMatches, error::ErrorKind, parser::ValueSource};
 use tracing_subscriber::EnvFilter;
 
 use super::{
@@ -15,12 +15,14 @@ use super::{
 /// Runs the program.
 pub(crate) fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let line = match CommandLine::try_parse_from(&arguments) {
-        Ok(line) => line,
+    let parsed = CommandLine::command().try_get_matches_from(&arguments).and_then(|matches| Ok((CommandLine::from_arg_matches(&matches)?, matches)));
+    let (line, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return refused(&error, &arguments),
     };
+    let store_typed = matches.value_source("store") == Some(ValueSource::CommandLine);
     let mut terminal = Terminal::new(&line.global);
-    let done = start_log(&line.global).and_then(|()| execute(&line, &mut terminal)).and_then(|exit| terminal.flush().map(|()| exit));
+    let done = start_log(&line.global).and_then(|()| execute(&line, store_typed, &mut terminal)).and_then(|exit| terminal.flush().map(|()| exit));
     match done {
         Ok(exit) => exit,
         Err(failure) => {
@@ -32,7 +34,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn execute(line: &CommandLine, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+fn execute(line: &CommandLine, store_typed: bool, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
     let url = store::url(line.global.store.as_deref())?;
     match &line.verb {
         Verb::Run(args) => args.execute(&url, terminal)?,
@@ -41,6 +43,7 @@ fn execute(line: &CommandLine, terminal: &mut Terminal) -> Result<ExitCode, Fail
         Verb::Show(args) => args.execute(&url, terminal)?,
         Verb::Log(args) => args.execute(&url, terminal)?,
         Verb::Send(args) => args.execute(&url, terminal)?,
+        Verb::Stress(args) => args.execute(store_typed.then_some(&url), terminal)?,
     }
     Ok(ExitCode::SUCCESS)
 }

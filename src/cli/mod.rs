@@ -1,7 +1,7 @@
 //! The command line: one file per verb, and what the verbs share.
 //!
 //! - [`main`]: from arguments to an exit code. [`args`]: the flags that every verb takes.
-//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
+//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`], [`stress`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
 //! - [`codes`]: every error code with its exit and its help. [`failure`]: how an error is shown.
 //! - [`bar`]: how far a long command has come.
 //! - [`terminal`]: the only writer of stdout. [`paint`]: colours.
@@ -28,6 +28,7 @@ pub(crate) mod session;
 pub(crate) mod show;
 pub(crate) mod span;
 pub(crate) mod store;
+pub(crate) mod stress;
 pub(crate) mod terminal;
 pub(crate) mod transcript;
 pub(crate) mod tree;

@@ -111,6 +111,12 @@ impl Terminal {
         }
     }
 
+    /// Hands stdout over to a protocol that nothing else of the command writes to.
+    #[expect(clippy::unused_self, reason = "only whoever has the terminal may")]
+    pub(crate) fn pipe(&mut self) -> tokio::io::Stdout {
+        tokio::io::stdout()
+    }
+
     /// Writes a remark. Nobody reading it is no failure.
     #[expect(clippy::unused_self, reason = "remarks belong to the terminal as results do")]
     pub(crate) fn remark(&self, line: impl fmt::Display) {

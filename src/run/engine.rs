@@ -19,13 +19,13 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use super::{
     News, Observer, Progress, Prompt, RunError, RunOptions, RunReport, Stuck,
     seeded::{self, InPlace, VirtualClock},
-    signals::Signals,
     tally::Tally,
 };
 use crate::{
     agent::{Guards, Stage, cast},
     program::{AgentSpec, Bindings, Program},
     runtime::Runtime,
+    signals::Signals,
 };
 
 /// How long a root that has nothing to do may take to settle.

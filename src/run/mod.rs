@@ -27,7 +27,6 @@ mod news;
 mod options;
 mod report;
 mod seeded;
-mod signals;
 mod tally;
 #[cfg(test)]
 mod tests;

@@ -6,11 +6,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGINT, SIGTERM and SIGHUP, taken from the process for as long as it lives.
 #[derive(Debug)]
-pub(super) struct Signals(Option<(Signal, Signal, Signal)>);
+pub(crate) struct Signals(Option<(Signal, Signal, Signal)>);
 
 impl Signals {
     /// Begins to take them, if wanted. Where that is not possible they keep their usual meaning.
-    pub(super) fn new(wanted: bool) -> Self {
+    pub(crate) fn new(wanted: bool) -> Self {
         if !wanted {
             return Self(None);
         }
@@ -27,7 +27,7 @@ impl Signals {
     ///
     /// # Cancel safety
     /// Loses none.
-    pub(super) async fn next(&mut self) -> u8 {
+    pub(crate) async fn next(&mut self) -> u8 {
         let Some((interrupt, terminate, hangup)) = &mut self.0 else { return pending().await };
         tokio::select! {
             Some(()) = interrupt.recv() => 2,

@@ -54,8 +54,8 @@ pub(crate) struct StressArgs {
     /// Stop after this time, such as `90s`, and audit what is there by then.
     #[arg(long, value_name = "DUR", default_value = "5m", value_parser = parse_duration)]
     timeout: Duration,
-    /// Be the process that is killed.
-    #[arg(long, hide = true, exclusive = true)]
+    /// Be the process that is killed, whatever else is asked for.
+    #[arg(long, hide = true)]
     worker: bool,
 }
 

@@ -3,7 +3,11 @@
 //! It owns the records: a message counts as acknowledged once it has read so. It never opens the store while a worker lives. A worker dies with it: its handle
 //! kills it, and where not even that happens the end of the pipe does.
 
-use std::{process::Stdio, time::Duration};
+use std::{
+    io::{self, ErrorKind},
+    process::Stdio,
+    time::Duration,
+};
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -141,9 +145,12 @@ impl<'a> Supervisor<'a> {
             return Err(StressError::Worker("it has no pipes".into()));
         };
         self.worker = Some(worker);
-        let mut line = serde_json::to_vec(&self.assignment).map_err(std::io::Error::other)?;
+        let mut line = serde_json::to_vec(&self.assignment).map_err(io::Error::other)?;
         line.push(b'\n');
-        stdin.write_all(&line).await?;
-        Ok((stdin, stdout))
+        match stdin.write_all(&line).await {
+            // How it ended says more than that it does not listen.
+            Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+            _ => Ok((stdin, stdout)),
+        }
     }
 }

@@ -25,6 +25,8 @@ mod log_format;
 mod seed;
 #[cfg(feature = "sqlite")]
 mod senders;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod stress;
 
 /// A file that is no module would never be compiled, and its tests never run.
 #[test]

@@ -1,0 +1,60 @@
+//! Many senders at once, and an audit that trusts nobody.
+//!
+//! Senders fill the inboxes of agents that report, delegate, fail and settle meanwhile; afterwards every acknowledged message is looked for in the logs.
+//! Once in memory, once in an SQLite file. `greenroom stress` does the same from the command line, and kills the process meanwhile if asked to.
+//!
+//! ```text
+//! cargo run --example stress
+//! ```
+//!
+//! prints a line per store, such as
+//!
+//! ```text
+//! store     accepted  per s  served  failed  p50 us  p99 us  audit
+//! memory         800  14035     763      37       2      25  clean
+//! sqlite         800    480     763      37    8511   21631  clean
+//! ```
+#![allow(clippy::print_stdout)]
+
+use greenroom::stress::{Progress, StressOptions, StressReport, stress};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("store     accepted  per s  served  failed  p50 us  p99 us  audit");
+    let memory = play("memory:").await?;
+    print_line("memory", &memory);
+
+    let file = std::env::temp_dir().join(format!("greenroom-stress-example-{}.db", std::process::id()));
+    let sqlite = play(&format!("sqlite:{}", file.display())).await?;
+    print_line("sqlite", &sqlite);
+    remove(&file)?;
+
+    // The seed decides what is sent and what is to fail, so both stores came to the same.
+    assert_eq!((memory.accepted, memory.served, memory.failed), (sqlite.accepted, sqlite.served, sqlite.failed));
+    let findings: Vec<String> = memory.findings.iter().chain(&sqlite.findings).map(ToString::to_string).collect();
+    if memory.is_clean() && sqlite.is_clean() { Ok(()) } else { Err(format!("the audit found: {}", findings.join("; ")).into()) }
+}
+
+async fn play(store: &str) -> Result<StressReport, Box<dyn std::error::Error>> {
+    let mut options = StressOptions::new(store.parse()?);
+    (options.agents, options.senders, options.messages, options.seed) = (24, 8, 100, 7);
+    Ok(stress(&options, &|_: Progress| {}).await?)
+}
+
+fn print_line(store: &str, report: &StressReport) {
+    let StressReport { accepted, accepted_per_s, served, failed, latency_us, .. } = report;
+    let audit = if report.is_clean() { "clean" } else { "not clean" };
+    println!("{store:<9} {accepted:>8} {accepted_per_s:>6} {served:>7} {failed:>7} {:>7} {:>7}  {audit}", latency_us.p50, latency_us.p99);
+}
+
+/// Removes the store: its file, and what lies beside it under the file's name.
+fn remove(file: &std::path::Path) -> std::io::Result<()> {
+    let (Some(folder), Some(name)) = (file.parent(), file.file_name().and_then(|name| name.to_str())) else { return Ok(()) };
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.file_name().and_then(|other| other.to_str()).is_some_and(|other| other.starts_with(name)) {
+            if path.is_dir() { std::fs::remove_dir_all(&path)? } else { std::fs::remove_file(&path)? }
+        }
+    }
+    Ok(())
+}

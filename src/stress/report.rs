@@ -197,9 +197,9 @@ impl StressReport {
         }
     }
 
-    /// Tells whether the audit found nothing wrong and nothing is pending.
+    /// Tells whether the run came to its end, the audit found nothing wrong, and nothing is pending.
     pub fn is_clean(&self) -> bool {
-        self.findings.is_empty() && (self.lost, self.duplicated, self.order_violations, self.pending) == (0, 0, 0, 0)
+        !self.timed_out && self.findings.is_empty() && (self.lost, self.duplicated, self.order_violations, self.pending) == (0, 0, 0, 0)
     }
 }
 

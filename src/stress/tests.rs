@@ -216,6 +216,21 @@ async fn every_planted_fault_is_counted_and_named() {
         });
         assert_eq!(counts(&shown_twice), (0, 1, 0, 0), "a message is shown twice: {id}");
 
+        let ended_twice = run.audit_one(&post, |(events, _)| {
+            let again = Body::TurnStart { turn: 1_000_000, message: MessageId::new(id).unwrap(), attempt: 2 };
+            events.extend([again.at(0, 0), Body::TurnEnd { turn: 1_000_000, reason: TurnEnd::Completed }.at(0, 0)]);
+        });
+        assert_eq!(ended_twice.duplicated, 1, "a second attempt after a final end: {id}");
+
+        let withdrawal = || Body::MessageWithdrawn { message: MessageId::new(id).unwrap(), by: "user".into() }.at(0, 0);
+        let withdrawn = run.audit_one(&post, |(events, _)| {
+            drop(cut_turn(events, id));
+            events.push(withdrawal());
+        });
+        assert_eq!((withdrawn.withdrawn, withdrawn.served + withdrawn.failed, &withdrawn.findings), (1, TOTAL - 1, &vec![]), "taken back: {id}");
+        let served_too = run.audit_one(&post, |(events, _)| events.push(withdrawal()));
+        assert_eq!(counts(&served_too), (0, 1, 0, 0), "served and taken back: {id}");
+
         let waits_too = run.audit_one(&post, |(_, inbox)| inbox.push(record(id)));
         assert_eq!(counts(&waits_too), (0, 1, 0, 0), "served, and waits to be served again: {id}");
 
@@ -327,6 +342,25 @@ async fn what_no_sender_was_told_may_be_there_once_and_what_nobody_sent_never() 
     });
     assert_eq!(audit.findings, [], "not told of, and not there");
 
+    // What was accepted unknown to its sender came after everything that the sender was told of, and in its order.
+    let half = run.plan.messages / 2;
+    let first = run.posts().find(|post| post.name.number + 1 == half).unwrap();
+    let later = run.posts().filter(|post| post.name.sender == first.name.sender && post.name.number >= half);
+    let same: Vec<Post> =
+        later.filter(|post| run.posts().any(|other| other.to == post.to && other.name.sender == post.name.sender && other.name < post.name)).collect();
+    assert!(!same.is_empty());
+    for overtaking in same {
+        let (id, of) = (overtaking.name.id(), run.agents[&overtaking.to].clone());
+        let audit = run.audit_with(half, |session, (events, _)| {
+            if *session == of {
+                // Its turn is moved to the beginning of all.
+                let turn = cut_turn(events, &id);
+                events.splice(0..0, turn);
+            }
+        });
+        assert!(audit.order_violations >= 1 && audit.lost + audit.duplicated == 0, "{id}: {:?}", audit.findings);
+    }
+
     for stranger in ["s4-0", "s0-60", "hello", "layout"] {
         let audit = run.audit_one(&post, |(events, _)| {
             let mut turn = cut_turn(&mut events.clone(), &id);
@@ -392,6 +426,38 @@ async fn what_agents_did_to_each_other_is_audited_too() {
         }
     }
     assert!(planted > 20, "{planted}");
+}
+
+#[tokio::test]
+async fn an_agent_that_is_not_there_loses_its_messages_and_a_note_that_nobody_took_is_left_over() {
+    let run = Finished::run().await;
+    for (agent, session) in &run.agents {
+        let audit = run.audit_with(run.plan.messages, |of, (events, _)| {
+            if of == session {
+                events.retain(|event| !matches!(event.body, Body::Descriptor(_)));
+            }
+        });
+        let to_it = run.posts().filter(|post| post.to == *agent).count() as u64;
+        assert_eq!((audit.accepted, audit.lost, audit.served + audit.failed), (TOTAL, to_it, TOTAL - to_it), "agent {agent}");
+        assert!(to_it == 0 || audit.findings.iter().any(|finding| finding.fault == Fault::Stranger), "what is there belongs to nobody");
+        let miscast = Finding { fault: Fault::Miscast, session: run.root.clone(), message: None };
+        assert!(audit.findings.len() == super::StressReport::MAX_FINDINGS || audit.findings.contains(&miscast), "agent {agent}");
+    }
+    for quiet in [false, true] {
+        let id = MessageId::new("note").unwrap();
+        let note = Message::note(id, "news", Source::SubagentReport { session: run.root.clone() }, 0, quiet).unwrap();
+        let audit = run.audit_with(run.plan.messages, |session, (_, inbox)| {
+            if *session == run.root {
+                inbox.push(InboxRecord { order: 0, held: false, message: Arc::new(note.clone()) });
+            }
+        });
+        let left_over = Finding { fault: Fault::LeftOver, session: run.root.clone(), message: Some("note".into()) };
+        assert_eq!(audit.findings, if quiet { vec![] } else { vec![left_over] });
+    }
+    // Of a run that was cut off, neither is a fault.
+    let mut reader = Damaged { reader: run.store.reader().unwrap(), damage: |_: &SessionId, (events, _): Records<'_>| events.clear() };
+    let audit = audit(&mut reader, &run.root, &run.plan, &[0; 4], true).unwrap();
+    assert_eq!((audit.accepted, audit.findings), (0, vec![]));
 }
 
 fn record(id: &str) -> InboxRecord {

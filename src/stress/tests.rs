@@ -331,13 +331,13 @@ async fn what_no_sender_was_told_may_be_there_once_and_what_nobody_sent_never() 
     let of = run.agents[&post.to].clone();
     let audit = run.audit_with(run.plan.messages / 2, |session, (_, inbox)| {
         if *session == of {
-            inbox.push(record(&id))
+            inbox.push(record(&id));
         }
     });
     assert_eq!((audit.duplicated, &audit.findings[0]), (1, &run.finding(Fault::Duplicated, &post)), "not told of, and there twice");
     let audit = run.audit_with(run.plan.messages / 2, |session, (events, _)| {
         if *session == of {
-            drop(cut_turn(events, &id))
+            drop(cut_turn(events, &id));
         }
     });
     assert_eq!(audit.findings, [], "not told of, and not there");

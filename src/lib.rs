@@ -61,7 +61,7 @@
 //!
 //! # Layout
 //!
-//! - [`runtime`]: the facade: [`Runtime`] and its builder. [`store_url`]: which store a URL names.
+//! - [`runtime`]: the facade: [`Runtime`] and its builder. [`store_url`]: which store a URL names. [`seeded`]: runs that a seed repeats.
 //! - [`program`]: program files. [`run`]: plays one until nothing is left to do. [`agent`]: the behaviours that program files name: scripted agents and
 //!   command agents. [`command`]: running one program safely.
 //! - [`actors`]: what is alive. One actor per file.
@@ -83,12 +83,14 @@ pub mod program;
 #[cfg(feature = "program")]
 pub mod run;
 pub mod runtime;
+pub mod seeded;
 pub mod store_url;
 
 pub use greenroom_actors as actors;
 pub use greenroom_actors::{
     Agent, Behavior, Delegate, Delegated, Host, Occurrence, RootHandle, Turn, TurnEnd, TurnError,
     catalog::{Entry, Listed, Listing, Status},
+    rand,
 };
 pub use greenroom_session as session;
 pub use greenroom_session::id::{MessageId, SessionId};

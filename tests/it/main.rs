@@ -24,6 +24,8 @@ mod log_format;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod seed;
 #[cfg(feature = "sqlite")]
+mod seeded;
+#[cfg(feature = "sqlite")]
 mod senders;
 
 /// A file that is no module would never be compiled, and its tests never run.

@@ -49,6 +49,8 @@ const BEGINNING_MS: u64 = 1_735_689_600_000;
 
 /// Runs a future on a [`runtime`] of its own, which ends with it.
 ///
+/// What waits for something outside of it (a file's store without a seed, a socket) waits while time flies, and may find its deadline passed.
+///
 /// # Errors
 /// The system's error if it gives no runtime.
 pub fn block_on<F: Future>(future: F) -> std::io::Result<F::Output> {

@@ -2,6 +2,7 @@
 //!
 //! - [`main`]: from arguments to an exit code. [`args`]: the flags that every verb takes.
 //! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
+//! - [`completions`], [`man`]: what a shell and a manual say of the verbs. [`manual`]: what they, and `docs/cli.md`, are made of.
 //! - [`codes`]: every error code with its exit and its help. [`failure`]: how an error is shown.
 //! - [`bar`]: how far a long command has come.
 //! - [`terminal`]: the only writer of stdout. [`paint`]: colours.
@@ -14,14 +15,19 @@ pub(crate) mod args;
 #[expect(dead_code, reason = "for the verbs that come")]
 pub(crate) mod bar;
 pub(crate) mod codes;
+pub(crate) mod completions;
 pub(crate) mod cursor;
 pub(crate) mod entry;
 pub(crate) mod failure;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod main;
+pub(crate) mod man;
+pub(crate) mod manual;
 pub(crate) mod paint;
 pub(crate) mod progress;
+#[cfg(test)]
+mod reference;
 pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod session;

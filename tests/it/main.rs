@@ -10,6 +10,8 @@ mod cli_errors;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_list;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_manual;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_run;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_send;

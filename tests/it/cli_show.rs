@@ -55,16 +55,15 @@ fn a_log_reads_like_a_conversation() {
     let (desk, root) = lived();
     insta::assert_snapshot!(timeless(&desk.run(&["log", &root]).out), @r#"
     launch story, played by editor
-    city = Lyon
-    epoch 1 begins, <day> <time>
+      city = Lyon
+    ── epoch 1 · <day> <time> ──
 
-    turn 1 · <day> <time> · message
+    turn 1 · from the user · completed
       user: Cover the launch in Lyon.
       memo: thinking
       editor: started
         in Lyon
-      completed
-    epoch 1 ends: settled
+    ── epoch 1 ended: settled ──
     "#);
 }
 
@@ -122,4 +121,29 @@ fn a_damaged_log_is_shown_up_to_the_damage() {
     assert_eq!((said.exit, said.out.as_str()), (7, "collect facts, played by reporter\n"), "{said:?}");
     assert!(said.err.starts_with("error[SESSION_CORRUPT]: "), "{said:?}");
     assert_eq!(desk.run(&["show", "child-1"]).exit, 7);
+}
+
+#[test]
+fn a_log_calls_children_by_their_labels_and_parents_by_what_they_are() {
+    let desk = Desk::new();
+    desk.write(
+        "story.toml",
+        r#"
+        run = { root = "editor", prompt = "Begin." }
+        [agents.editor]
+        behavior = "script"
+        turns = [[ { delegate = { agent = "reporter", description = "collect facts", prompt = "Where are we?" } }, { await = "children" } ]]
+        [agents.reporter]
+        behavior = "script"
+        turns = [[ { report = "in Lyon" } ]]
+        "#,
+    );
+    let root = desk.run(&["run", "story.toml", "--json"]).json()["root"].as_str().unwrap().to_owned();
+    let child = desk.run(&["list", &root, "--json"]).json()["entries"][0]["id"].as_str().unwrap().to_owned();
+    let log = desk.run(&["log", &root]).out;
+    for line in [format!("  → delegate collect facts ({}, played by reporter)", &child[..8]), "  report of collect facts: in Lyon".to_owned()] {
+        assert!(log.lines().any(|shown| shown == line), "{line:?} is missing in {log}");
+    }
+    let log = desk.run(&["log", &child]).out;
+    assert!(log.contains("turn 1 · from the parent · ") && log.contains("  parent: Where are we?\n  → report to the parent (message "), "{log}");
 }

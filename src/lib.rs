@@ -100,3 +100,8 @@ pub use runtime::{OpenError, Runtime, RuntimeBuilder};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles and runs the guide's programs with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide.md")]
+struct Guide;

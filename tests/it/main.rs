@@ -22,6 +22,8 @@ mod crash;
 mod docs;
 #[cfg(feature = "sqlite")]
 mod facade;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod guide;
 mod log_format;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod seed;

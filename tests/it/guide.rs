@@ -1,6 +1,6 @@
-//! The guide's files and commands, run as they stand there: what a reader sees is what the guide shows.
+//! The files and commands of the pages that teach, run as they stand there: what a reader sees is what the page shows.
 //!
-//! `docs/guide.md` has files (blocks of code whose language is followed by a name), commands (lines of `console` blocks that begin with `$ `), and what those
+//! A page has files (blocks of code whose language is followed by a name), commands (lines of `console` blocks that begin with `$ `), and what those
 //! print. In what is expected, `…` stands for anything within a line, and eight hex digits for the beginning of an id: wherever they come again, in what is
 //! expected or in a command, they are the same id.
 
@@ -13,7 +13,7 @@ struct Block {
     language: String,
     name: Option<String>,
     lines: Vec<String>,
-    /// Its first line in the guide, from 1.
+    /// Its first line in the page, from 1.
     at: usize,
 }
 
@@ -36,7 +36,7 @@ fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// The ids that the guide's stand for.
+/// The ids that those of a page stand for.
 #[derive(Debug, Default)]
 struct Ids(HashMap<String, String>);
 
@@ -86,13 +86,13 @@ fn id_at(text: &str) -> Option<&str> {
     is_id.then_some(id)
 }
 
-/// A command of the guide and what it is to print.
-fn commands(block: &Block) -> Vec<(String, Vec<&str>, usize)> {
+/// The commands of a block, each with what it is to print.
+fn commands<'a>(page: &str, block: &'a Block) -> Vec<(String, Vec<&'a str>, usize)> {
     let mut commands: Vec<(String, Vec<&str>, usize)> = Vec::new();
     for (line, at) in block.lines.iter().zip(block.at..) {
         match line.strip_prefix("$ ") {
             Some(command) => commands.push((command.to_owned(), Vec::new(), at)),
-            None => commands.last_mut().unwrap_or_else(|| panic!("docs/guide.md:{at}: output before a command")).1.push(line),
+            None => commands.last_mut().unwrap_or_else(|| panic!("{page}:{at}: output before a command")).1.push(line),
         }
     }
     commands
@@ -104,18 +104,28 @@ fn has(program: &str) -> bool {
 
 #[test]
 fn every_command_of_the_guide_prints_what_the_guide_shows() {
-    let guide = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide.md")).unwrap();
+    assert!(play("docs/guide.md") > 10);
+}
+
+#[test]
+fn every_program_of_the_page_on_program_files_does_what_the_page_says() {
+    assert!(play("docs/programs.md") > 2);
+}
+
+/// Writes the files of a page and runs its commands, in the page's order, in a folder of their own. Returns how many commands there were.
+fn play(page: &str) -> usize {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
     let desk = Desk::new();
     let (mut ids, mut environment, mut count) = (Ids::default(), Vec::new(), 0);
     let program = Path::new(env!("CARGO_BIN_EXE_greenroom")).parent().unwrap().display().to_string();
-    for block in blocks(&guide) {
+    for block in blocks(&text) {
         if let Some(name) = &block.name {
             desk.write(name, &format!("{}\n", block.lines.join("\n")));
         }
         if block.language != "console" {
             continue;
         }
-        for (command, expected, at) in commands(&block) {
+        for (command, expected, at) in commands(page, &block) {
             if let Some((name, value)) = command.strip_prefix("export ").and_then(|set| set.split_once('=')) {
                 environment.push((name.to_owned(), value.to_owned()));
                 continue;
@@ -143,11 +153,11 @@ fn every_command_of_the_guide_prints_what_the_guide_shows() {
             let printed = String::from_utf8(output.stdout).unwrap();
             let printed: Vec<&str> = printed.lines().map(str::trim_end).filter(|line| *line != "Killed").collect();
             let as_shown = printed.len() == expected.len() && expected.iter().zip(&printed).all(|(expected, line)| ids.fits(expected, line));
-            assert!(as_shown, "docs/guide.md:{at}: `{command}` is to print\n{}\nand prints\n{}", expected.join("\n"), printed.join("\n"));
+            assert!(as_shown, "{page}:{at}: `{command}` is to print\n{}\nand prints\n{}", expected.join("\n"), printed.join("\n"));
             count += 1;
         }
     }
-    assert!(count > 10, "only {count} commands were found");
+    count
 }
 
 #[test]

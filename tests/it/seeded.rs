@@ -113,6 +113,18 @@ async fn a_seed_is_refused_where_time_runs() {
 }
 
 #[test]
+fn a_seed_is_refused_over_logs_that_cannot_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.db");
+    let url = format!("sqlite:{}", file.display());
+    play(&url, 7, None, "begin");
+    assert_eq!(rusqlite::Connection::open(&file).unwrap().execute("UPDATE event SET crc = crc + 1 WHERE sid = 3 AND seq = 2", []).unwrap(), 1);
+    let refused = seeded::block_on(cast().seed(7).open(&url)).unwrap().unwrap_err();
+    assert!(matches!(refused, OpenError::Seed(_)), "{refused}");
+    assert_eq!(refused.code(), "SESSION_CORRUPT");
+}
+
+#[test]
 fn every_attempt_at_a_message_draws_the_same_also_in_another_process_and_another_message_draws_other() {
     let drawn: Arc<Mutex<Vec<(u32, String, u64)>>> = Arc::default();
     let cast = || {

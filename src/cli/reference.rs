@@ -88,7 +88,8 @@ fn row(text: &mut String, argument: &Arg) {
         write!(meaning, " Environment: `{}`.", variable.to_string_lossy()).unwrap();
     }
     let default = argument.get_default_values().iter().filter(|_| takes).map(|value| format!("`{}`", value.to_string_lossy())).collect::<Vec<_>>().join(" ");
-    writeln!(text, "| `{name}` | {} | {default} |", meaning.replace('|', "\\|")).unwrap();
+    // A table takes a bar apart also within code.
+    writeln!(text, "| `{}` | {} | {default} |", name.replace('|', "\\|"), meaning.replace('|', "\\|")).unwrap();
 }
 
 /// Set `GREENROOM_WRITE_DOCS` to write the page.
@@ -130,16 +131,17 @@ fn every_verb_shows_an_example_and_every_example_makes_sense() {
             assert!(argument.get_help().is_some(), "{name} says nothing of {}", argument.get_id());
         }
         let examples: Vec<String> = manual::sections(command).into_iter().filter(is_example).flat_map(|section| section.lines).collect();
-        assert!(!examples.is_empty(), "{name} shows no example below its help");
+        let mut shown = false;
         for example in examples {
             // What stands before a pipe feeds the program.
-            let at = example.find("greenroom").unwrap_or_else(|| panic!("{name} shows an example of something else: {example}"));
+            let Some(at) = example.find("greenroom") else { continue };
             let words = words(&example[at..]);
-            assert!(words.join(" ").starts_with(&name), "{name} shows an example of something else: {example}");
+            shown |= words.join(" ").starts_with(&name);
             if let Err(error) = CommandLine::command().try_get_matches_from(&words) {
                 panic!("{name} shows an example that makes no sense: {example}\n{error}");
             }
         }
+        assert!(shown, "{name} shows no example of itself below its help");
     }
 }
 

@@ -6,7 +6,7 @@
 //! ```text
 //! cargo run --example market                          # seed 7
 //! cargo run --release --example market -- --seed 8    # another market
-//! cargo run --release --example market -- --traders 100000
+//! cargo run --release --example market -- --traders 100000    # takes 2 GiB of memory
 //! ```
 //!
 //! prints

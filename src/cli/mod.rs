@@ -2,7 +2,7 @@
 //!
 //! - [`main`]: from arguments to an exit code. [`args`]: the flags that every verb takes.
 //! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
-//! - [`completions`], [`man`]: what a shell and a manual say of the verbs. [`manual`]: what they, and `docs/cli.md`, are made of.
+//! - [`completions`], [`man`]: what a shell and a manual say of the verbs. [`manual`]: what they are made of, and `docs/cli.md`, which the tests of `reference` write.
 //! - [`codes`]: every error code with its exit and its help. [`failure`]: how an error is shown.
 //! - [`bar`]: how far a long command has come.
 //! - [`terminal`]: the only writer of stdout. [`paint`]: colours. [`layout`]: where lines break.

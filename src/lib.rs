@@ -61,7 +61,7 @@
 //!
 //! # Layout
 //!
-//! - [`runtime`]: the facade: [`Runtime`] and its builder. [`store_url`]: which store a URL names.
+//! - [`runtime`]: the facade: [`Runtime`] and its builder. [`store_url`]: which store a URL names. [`seeded`]: runs that a seed repeats.
 //! - [`program`]: program files. [`run`]: plays one until nothing is left to do. [`agent`]: the behaviours that program files name: scripted agents and
 //!   command agents. [`command`]: running one program safely.
 //! - [`stress`]: a stress run and the audit of what it has left.
@@ -85,6 +85,7 @@ pub mod program;
 #[cfg(feature = "program")]
 pub mod run;
 pub mod runtime;
+pub mod seeded;
 #[cfg(any(feature = "program", feature = "stress"))]
 mod signals;
 pub mod store_url;
@@ -95,6 +96,7 @@ pub use greenroom_actors as actors;
 pub use greenroom_actors::{
     Agent, Behavior, Delegate, Delegated, Host, Occurrence, RootHandle, Turn, TurnEnd, TurnError,
     catalog::{Entry, Listed, Listing, Status},
+    rand,
 };
 pub use greenroom_session as session;
 pub use greenroom_session::id::{MessageId, SessionId};
@@ -104,3 +106,8 @@ pub use runtime::{OpenError, Runtime, RuntimeBuilder};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// Compiles and runs the guide's programs with the documentation tests.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide.md")]
+struct Guide;

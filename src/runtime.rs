@@ -11,6 +11,7 @@ use greenroom_actors::{
 };
 use greenroom_session::{
     clock::{Clock, IdSource},
+    digest::{DigestError, StoreDigest},
     event::Event,
     id::{Seq, SessionId},
     message::text_of,
@@ -20,7 +21,10 @@ use thiserror::Error;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
-use crate::store_url::{StoreUrl, StoreUrlError};
+use crate::{
+    seeded::{self, InPlace, VirtualClock},
+    store_url::{StoreUrl, StoreUrlError},
+};
 
 /// Why a runtime could not be opened.
 ///
@@ -42,6 +46,12 @@ pub enum OpenError {
     /// The store could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A seed was given outside of the runtime that can keep its promise.
+    #[error("a seed needs one thread and virtual time, as `seeded::block_on` has them")]
+    SeedUnavailable,
+    /// A seed was given, and what is in the store already cannot be read.
+    #[error("a seed needs a store that can be read: {0}")]
+    Seed(#[source] DigestError),
 }
 
 impl OpenError {
@@ -50,6 +60,8 @@ impl OpenError {
         match self {
             Self::Url(error) => error.code(),
             Self::Store(error) => error.code(),
+            Self::SeedUnavailable => "SEED_UNAVAILABLE",
+            Self::Seed(error) => error.code(),
         }
     }
 }
@@ -73,6 +85,7 @@ impl OpenError {
 pub struct RuntimeBuilder {
     config: Config,
     with_query: bool,
+    seed: Option<u64>,
 }
 
 impl RuntimeBuilder {
@@ -158,6 +171,30 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Makes the run deterministic: the same seed over the same logs leaves the same logs. See [`seeded`] for what that asks of behaviours.
+    ///
+    /// Takes the place of the clock and of the source of ids; time begins at 2025-01-01 and moves only when nobody can go on. What the ids begin with follows
+    /// from the seed and from all that is in the store, which is read for it. Works within [`seeded::block_on`] only.
+    ///
+    /// ```
+    /// use greenroom::{OpenError, Runtime, seeded};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = seeded::block_on(Runtime::builder().seed(7).open("memory:"))?;
+    /// assert!(runtime.is_ok());
+    /// // A runtime whose time is the machine's cannot keep the promise.
+    /// let plain = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// let refused = plain.block_on(Runtime::builder().seed(7).open("memory:"));
+    /// assert!(matches!(refused, Err(OpenError::SeedUnavailable)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self.config.seed = seed;
+        self
+    }
+
     /// Leaves out the query service: starting and sending work, listing fails with `SUBAGENT_CONTROL_SESSION_QUERY_UNAVAILABLE`, and whatever else
     /// reads a session ([`Runtime::trace`], [`Runtime::list_events`], [`Runtime::read_event`], [`Runtime::last_answer`]) with [`QueryError::Ended`].
     #[must_use]
@@ -171,7 +208,7 @@ impl RuntimeBuilder {
     /// Starts no session: those that have work wait for [`Runtime::recover`], [`Runtime::resume`] or a message.
     ///
     /// # Errors
-    /// [`OpenError::Url`] if the URL names no store, [`OpenError::Store`] if the store cannot be opened.
+    /// [`OpenError::Url`] if the URL names no store, [`OpenError::Store`] if the store cannot be opened, and as [`RuntimeBuilder::start`].
     ///
     /// # Cancel safety
     /// The store may have been made.
@@ -187,13 +224,22 @@ impl RuntimeBuilder {
     /// Starts the runtime over a store that is open. [`Runtime::shutdown`] closes it.
     ///
     /// # Errors
-    /// [`OpenError::Store`] if the actors cannot be started.
+    /// [`OpenError::Store`] if the actors cannot be started; with a seed [`OpenError::SeedUnavailable`] outside of [`seeded::block_on`], and
+    /// [`OpenError::Seed`] if a session of the store is damaged.
     ///
     /// # Cancel safety
     /// Actors may be left running until the async runtime ends.
-    pub async fn start(self, store: Arc<dyn Store>) -> Result<Runtime, OpenError> {
+    pub async fn start(mut self, mut store: Arc<dyn Store>) -> Result<Runtime, OpenError> {
+        if let Some(seed) = self.seed {
+            if !seeded::is_possible() {
+                return Err(OpenError::SeedUnavailable);
+            }
+            self.config.ids = seeded::ids(seed, &*store).map_err(OpenError::Seed)?;
+            self.config.clock = VirtualClock::begin();
+            store = Arc::new(InPlace(store));
+        }
         let system = System::start(self.config, store, self.with_query).await?;
-        Ok(Runtime { host: system.host(), system })
+        Ok(Runtime { host: system.host(), system, seed: self.seed })
     }
 }
 
@@ -221,12 +267,13 @@ impl RuntimeBuilder {
 pub struct Runtime {
     system: System,
     host: Host,
+    seed: Option<u64>,
 }
 
 impl Runtime {
     /// Begins to put a runtime together.
     pub fn builder() -> RuntimeBuilder {
-        RuntimeBuilder { config: Config::default(), with_query: true }
+        RuntimeBuilder { config: Config::default(), with_query: true, seed: None }
     }
 
     /// Returns the authority of whoever owns the store.
@@ -243,7 +290,9 @@ impl Runtime {
     /// # Cancel safety
     /// The root may exist.
     pub async fn root(&self, agent: impl Into<String>, label: impl Into<String>) -> Result<RootHandle, RootError> {
-        self.host.root(NewRoot::new(agent, label)).await
+        let mut new = NewRoot::new(agent, label);
+        new.opened.seed = self.seed;
+        self.host.root(new).await
     }
 
     /// Brings an existing root up again and keeps it live until the handle is dropped.
@@ -330,6 +379,17 @@ impl Runtime {
     pub async fn last_answer(&self, session: &SessionId) -> Result<Option<String>, QueryError> {
         let log = self.host.load(session).await?;
         Ok(log.fold.last_said().map(|message| text_of(&message.content)))
+    }
+
+    /// Hashes everything that is true in the store: see [`StoreDigest`]. Costs the size of the store, and is the state of one moment only while nobody works.
+    ///
+    /// # Errors
+    /// [`DigestError`] if a session is damaged or the store cannot be read.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn digest(&self) -> Result<StoreDigest, DigestError> {
+        self.host.digest().await
     }
 
     /// Ends every turn as `disposed` and every Activation child-first. What is pending stays pending and is served by the next runtime.

@@ -52,6 +52,8 @@ pub struct Config {
     pub clock: Arc<dyn Clock>,
     /// Where new ids come from.
     pub ids: Arc<dyn IdSource>,
+    /// What the chance of turns begins with: [`Turn::random_seed`](crate::Turn::random_seed).
+    pub seed: u64,
 }
 
 impl Default for Config {
@@ -72,6 +74,7 @@ impl Default for Config {
             shutdown_grace: Duration::from_secs(10),
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
+            seed: 0,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use greenroom_session::{
+    digest::{DigestError, StoreDigest},
     event::{Event, RootOpened},
     header::NewSession,
     id::{MessageId, Seq, SessionId},
@@ -281,6 +282,17 @@ impl Host {
     pub async fn find(&self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError> {
         let prefix = prefix.to_owned();
         self.services().readers.read(move |reader| reader.find(&prefix, limit)).await
+    }
+
+    /// Hashes everything that is true in the store: see [`StoreDigest`]. Costs the size of the store, and is the state of one moment only while nobody works.
+    ///
+    /// # Errors
+    /// [`DigestError`] if a session is damaged or the store cannot be read.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn digest(&self) -> Result<StoreDigest, DigestError> {
+        self.services().readers.read(StoreDigest::of).await
     }
 
     /// Tells where a message stands; `None` if it was never accepted.

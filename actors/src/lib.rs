@@ -84,3 +84,6 @@ pub use host::{Host, RootHandle};
 pub use occurrence::Occurrence;
 pub use system::System;
 pub use turn::Turn;
+
+/// The crate of [`Turn::rng`](turn::Turn::rng): its traits draw from the generator.
+pub use rand;

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use greenroom_session::{
     event::{Body, Role, SurfaceMessage},
     fold::{DescriptorState, Fold},
-    id::{MessageId, SessionId},
+    id::{MessageId, SessionId, chance},
     message::{Block, Source, text_of},
     store::{ClaimKind, StoreError},
 };
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -161,6 +163,19 @@ impl Turn {
     /// Returns the time in milliseconds since the Unix epoch, by the runtime's clock.
     pub fn now_ms(&self) -> u64 {
         self.core.services.now()
+    }
+
+    /// Returns a number by chance that is the same on every attempt at this message, in whichever process: it follows from the runtime's seed, the session's
+    /// id and the message's. Whoever knows those knows the number.
+    pub fn random_seed(&self) -> u64 {
+        chance(self.core.services.config.seed, self.session(), &self.core.message)
+    }
+
+    /// Returns a generator that begins with [`Turn::random_seed`]. Every call returns one at its beginning: what a turn draws a second time, it draws the same.
+    ///
+    /// What it draws does not change between platforms, nor between releases of one major version of `rand_chacha`.
+    pub fn rng(&self) -> ChaCha8Rng {
+        ChaCha8Rng::seed_from_u64(self.random_seed())
     }
 
     /// Returns a token that is cancelled when the turn is interrupted or the runtime shuts down.

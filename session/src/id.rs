@@ -279,6 +279,14 @@ pub fn notice_id(session: &SessionId, turn: u64) -> MessageId {
     MessageId::from_uuid(derive(&[session.as_str().as_bytes(), b"settled", &turn.to_be_bytes()]))
 }
 
+/// Returns the seed of what a session draws by chance while it serves a message. Every attempt at the message draws the same, in whichever process.
+pub fn chance(seed: u64, session: &SessionId, message: &MessageId) -> u64 {
+    let derived = derive(&[b"chance", &seed.to_be_bytes(), session.as_str().as_bytes(), message.as_str().as_bytes()]);
+    // Some bits of a UUID say its version; folded onto the other half they are as good as any.
+    let (one, other) = derived.as_u64_pair();
+    one ^ other
+}
+
 /// Derives a version 5 UUID from parts; lengths are part of the name, so that no two lists of parts collide.
 fn derive(parts: &[&[u8]]) -> Uuid {
     let mut name = Vec::with_capacity(parts.iter().map(|part| part.len() + 8).sum());
@@ -324,6 +332,10 @@ mod tests {
             assert_ne!(key, other);
         }
         assert_ne!(notice_id(&session, 1), notice_id(&session, 2));
+        assert_eq!(chance(7, &session, &message), 7_196_706_363_521_863_724);
+        for other in [chance(8, &session, &message), chance(7, &SessionId::new("t")?, &message), chance(7, &session, &MessageId::new("n")?)] {
+            assert_ne!(other, chance(7, &session, &message));
+        }
         Ok(())
     }
 }

@@ -17,6 +17,7 @@
 //! - [`store`]: the [`Store`](store::Store) trait, its operations, and the stores.
 //! - [`listing`]: what a listing says of a child.
 //! - [`text`]: the rule for labels, and how text is shown so that a terminal obeys none of it. [`limits`]: the bounds.
+//! - [`digest`]: one hash over everything that is true in a store.
 //! - [`clock`]: time and identity, injected.
 //!
 //! # Example
@@ -45,6 +46,7 @@
 pub mod clock;
 pub mod codec;
 pub mod descriptor;
+pub mod digest;
 pub mod event;
 pub mod fold;
 pub mod head;

@@ -77,7 +77,7 @@ pub(super) async fn request(turn: &Turn, vars: &BTreeMap<String, String>) -> Res
 }
 
 fn encode(value: &impl Serialize) -> Result<Vec<u8>, TurnError> {
-    serde_json::to_vec(value).map_err(|error| TurnError::new("COMMAND_REQUEST", format!("the request cannot be written: {error}")))
+    serde_json::to_vec(value).map_err(|error| TurnError::new("COMMAND_IO", format!("the request cannot be written: {error}")))
 }
 
 /// A child that cannot be described is left out: a command could do nothing with it.

@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::{list, log, run, send, show, stress, tree};
+use super::{completions, list, log, man, run, send, show, stress, tree};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -64,4 +64,6 @@ pub(crate) enum Verb {
     Log(log::LogArgs),
     Send(send::SendArgs),
     Stress(stress::StressArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }

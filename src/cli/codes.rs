@@ -68,7 +68,6 @@ pub(crate) const CODES: &[Code] = &[
     code("COMMAND_IO", Exit::Failed, "look at the system's limits and permissions"),
     code("COMMAND_MISSING", Exit::Failed, "install the program, or correct `command` in the program file"),
     code("COMMAND_OUTPUT", Exit::Failed, "let the command print one JSON answer, or set `answer = \"text\"`"),
-    code("COMMAND_REQUEST", Exit::Failed, "this is a mistake in greenroom; please report it with the log"),
     code("COMMAND_TIMEOUT", Exit::Failed, "raise the agent's `timeout`, or find out why the command hangs"),
     code("DEPTH_EXCEEDED", Exit::Failed, "raise `max_depth` in the program file, or delegate less deeply"),
     code("DESCRIPTOR_MALFORMED", Exit::Damaged, "the session's descriptor breaks the format; its log shows how"),
@@ -210,6 +209,35 @@ mod tests {
         let sources = sources();
         let dead: Vec<_> = CODES.iter().map(|code| code.name).filter(|name| !sources.iter().any(|text| text.contains(&format!("\"{name}\"")))).collect();
         assert!(dead.is_empty(), "nothing fails with: {dead:?}");
+    }
+
+    /// A code is a promise to scripts, so each has a test that meets it.
+    #[test]
+    fn every_code_of_the_table_is_met_by_a_test() {
+        let mut texts = Vec::new();
+        for (folder, all) in [("src", false), ("actors/src", false), ("session/src", false), ("session/tests", true), ("tests", true)] {
+            read_tests(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), all, &mut texts);
+        }
+        let met = |name: &str| texts.iter().any(|text| [format!("\"{name}\""), format!("[{name}]")].iter().any(|form| text.contains(form)));
+        let unmet: Vec<_> = CODES.iter().map(|code| code.name).filter(|name| !met(name)).collect();
+        assert!(unmet.is_empty(), "no test meets: {unmet:?}");
+    }
+
+    /// Reads the tests below a folder, examples of the documentation that assert something among them.
+    fn read_tests(folder: &Path, all: bool, texts: &mut Vec<String>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let all = all || path.file_stem().is_some_and(|name| name == "tests");
+            if path.is_dir() {
+                read_tests(&path, all, texts);
+            } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("cli/codes.rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                let examples = text.lines().filter(|line| line.trim_start().starts_with("///") && line.contains("assert"));
+                texts.push(examples.collect::<Vec<_>>().join("\n"));
+                let tests = if all { Some(&*text) } else { text.split_once("#[cfg(test)]\nmod tests").map(|(_, tests)| tests) };
+                texts.extend(tests.map(str::to_owned));
+            }
+        }
     }
 
     /// Returns what the sources of all crates say, without comments and tests, and without the table itself.

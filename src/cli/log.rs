@@ -14,7 +14,7 @@ use greenroom::{
     store_url::StoreUrl,
 };
 
-use super::{failure::Failure, session::resolve, store, terminal::Terminal, transcript::Transcript, wait};
+use super::{failure::Failure, names::Names, session::resolve, store, terminal::Terminal, transcript::Transcript, wait};
 
 /// Events read at a time.
 const CHUNK: usize = 512;
@@ -48,27 +48,39 @@ impl LogArgs {
         let id = resolve(&mut *reader, &self.id)?;
         let mut log = LogReader::new(&mut *reader, id.clone(), self.from);
         if self.raw || terminal.is_json() {
-            let mut write = |event: &Event, terminal: &mut Terminal| {
+            let mut write = |news: News<'_>, terminal: &mut Terminal| {
+                let News::Event(event) = news else { return Ok(()) };
                 let line = encode_event(&id, event).map_err(|error| Failure::new("EVENT_INVALID", error.to_string()))?;
                 terminal.json_text(&String::from_utf8_lossy(&line.body))
             };
             return self.go_through(&mut log, terminal, &mut write);
         }
         let seed_length = log.reader.header(&id)?.map_or(0, |header| header.seed_length);
-        let mut transcript = Transcript::new(terminal.paint(), seed_length);
-        self.go_through(&mut log, terminal, &mut |event, terminal| transcript.lines(event).into_iter().try_for_each(|line| terminal.line(line)))
+        // Labels are looked up while the log is read.
+        let mut labels = store::reader(url)?;
+        let mut transcript = Transcript::new(terminal.paint(), terminal.layout(), Names::of(&mut *labels), seed_length);
+        let done = self.go_through(&mut log, terminal, &mut |news, terminal| {
+            let lines = match news {
+                News::Event(event) => transcript.lines(event),
+                News::Pause => transcript.pause(),
+            };
+            lines.into_iter().try_for_each(|line| terminal.line(line))
+        });
+        // Also of a log that ends in damage, everything before it is shown.
+        transcript.finish().into_iter().try_for_each(|line| terminal.line(line))?;
+        done
     }
 
     fn go_through(
         &self,
         log: &mut LogReader<'_>,
         terminal: &mut Terminal,
-        write: &mut impl FnMut(&Event, &mut Terminal) -> Result<(), Failure>,
+        write: &mut impl FnMut(News<'_>, &mut Terminal) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut pause = wait::Pause::new()?;
         loop {
             let events = log.more()?;
-            events.iter().try_for_each(|event| write(event, terminal))?;
+            events.iter().try_for_each(|event| write(News::Event(event), terminal))?;
             if terminal.is_closed() {
                 return Ok(());
             }
@@ -76,11 +88,19 @@ impl LogArgs {
                 if !self.follow {
                     return Ok(());
                 }
+                write(News::Pause, terminal)?;
                 terminal.flush()?;
                 pause.wait(POLL);
             }
         }
     }
+}
+
+/// What comes next of a log.
+enum News<'a> {
+    Event(&'a Event),
+    /// Nothing for now: whoever looks wants to see what there is.
+    Pause,
 }
 
 /// Reads a log piece by piece.

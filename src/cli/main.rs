@@ -35,6 +35,12 @@ pub(crate) fn main() -> ExitCode {
 }
 
 fn execute(line: &CommandLine, store_typed: bool, terminal: &mut Terminal) -> Result<ExitCode, Failure> {
+    // What a shell asks for at its start must not depend on a store.
+    match &line.verb {
+        Verb::Completions(args) => return args.execute(terminal).map(|()| ExitCode::SUCCESS),
+        Verb::Man(args) => return args.execute(terminal).map(|()| ExitCode::SUCCESS),
+        _ => {}
+    }
     let url = store::url(line.global.store.as_deref())?;
     match &line.verb {
         Verb::Run(args) => args.execute(&url, terminal)?,
@@ -44,6 +50,7 @@ fn execute(line: &CommandLine, store_typed: bool, terminal: &mut Terminal) -> Re
         Verb::Log(args) => args.execute(&url, terminal)?,
         Verb::Send(args) => args.execute(&url, terminal)?,
         Verb::Stress(args) => args.execute(store_typed.then_some(&url), terminal)?,
+        Verb::Completions(_) | Verb::Man(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

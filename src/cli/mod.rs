@@ -2,11 +2,12 @@
 //!
 //! - [`main`]: from arguments to an exit code. [`args`]: the flags that every verb takes.
 //! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`], [`stress`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
+//! - [`completions`], [`man`]: what a shell and a manual say of the verbs. [`manual`]: what they are made of, and `docs/cli.md`, which the tests of `reference` write.
 //! - [`codes`]: every error code with its exit and its help. [`failure`]: how an error is shown.
 //! - [`bar`]: how far a long command has come.
-//! - [`terminal`]: the only writer of stdout. [`paint`]: colours.
+//! - [`terminal`]: the only writer of stdout. [`paint`]: colours. [`layout`]: where lines break.
 //! - [`store`]: which store is meant, and how it is opened. [`session`]: which session is meant.
-//! - [`entry`], [`cursor`], [`span`]: how a listing's line, its place and a time are written.
+//! - [`entry`], [`cursor`], [`span`], [`names`]: how a listing's line, its place, a time and a session's name are written.
 //!
 //! `list`, `tree`, `show` and `log` hold a reader only: they start no actor, take no lease and write nothing.
 
@@ -14,14 +15,21 @@ pub(crate) mod args;
 #[expect(dead_code, reason = "for the verbs that come")]
 pub(crate) mod bar;
 pub(crate) mod codes;
+pub(crate) mod completions;
 pub(crate) mod cursor;
 pub(crate) mod entry;
 pub(crate) mod failure;
+pub(crate) mod layout;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod main;
+pub(crate) mod man;
+pub(crate) mod manual;
+pub(crate) mod names;
 pub(crate) mod paint;
 pub(crate) mod progress;
+#[cfg(test)]
+mod reference;
 pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod session;

@@ -83,7 +83,7 @@ pub(crate) fn play(program: &Program, mut options: RunOptions, terminal: &Termin
     options.heed_signals = true;
     let progress = Progress::new(terminal);
     let made = match options.seed {
-        Some(_) => greenroom::run::seeded_runtime(),
+        Some(_) => greenroom::seeded::runtime(),
         None => tokio::runtime::Builder::new_multi_thread().enable_all().build(),
     };
     let runtime = made.map_err(|error| Failure::new("STORE_FAILED", format!("the system gives no threads: {error}")))?;

@@ -8,9 +8,10 @@ use std::{
     io::{self, BufWriter, ErrorKind, IsTerminal, Stdout, Write},
 };
 
+use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
-use super::{args::Global, failure::Failure, paint::Paint};
+use super::{args::Global, failure::Failure, layout::Layout, paint::Paint};
 use greenroom::session::text::{EscapedLines, is_unsafe};
 
 /// The two streams of one command.
@@ -66,6 +67,14 @@ impl Terminal {
     /// Returns the colours of stderr.
     pub(crate) fn paint_err(&self) -> Paint {
         self.paint_err
+    }
+
+    /// Returns how result lines are laid out: wrapped on a terminal that tells its width, else not.
+    #[expect(clippy::unused_self, reason = "the layout belongs to the terminal as the colours do")]
+    pub(crate) fn layout(&self) -> Layout {
+        let out = io::stdout();
+        let columns = out.is_terminal().then(|| tcgetwinsize(&out).ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0));
+        Layout::new(columns.flatten())
     }
 
     /// Writes a line of the result. The caller has escaped what others wrote.

@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use super::{
     entry::{self, SCHEMA_VERSION},
     failure::Failure,
-    paint::Role,
+    layout::Layout,
+    paint::{Paint, Role},
     session::resolve,
     store,
     terminal::Terminal,
@@ -32,7 +33,7 @@ pub(crate) struct TreeArgs {
     /// The session to begin with, by its id or a unique beginning of it; without it all roots and orphans.
     #[arg(value_name = "ROOT")]
     root: Option<String>,
-    /// Go at most this many levels below it.
+    /// Go at most this many levels below it; how many sessions are deeper is said where they would be.
     #[arg(long, value_name = "N")]
     depth: Option<u32>,
 }
@@ -52,7 +53,7 @@ impl TreeArgs {
                 }
             }
         };
-        let mut walk = Walk::new(&mut *reader, tops, self.depth.unwrap_or(u32::MAX));
+        let mut walk = Walk::new(&mut *reader, tops, self.depth.unwrap_or(u32::MAX), !terminal.is_json());
         if terminal.is_json() {
             let mut entries = Vec::new();
             while let Some(node) = walk.next()? {
@@ -63,8 +64,9 @@ impl TreeArgs {
         let mut empty = true;
         while let Some(node) = walk.next()? {
             empty = false;
-            let rule = terminal.paint().show(Role::Aside, &node.rule).to_string();
-            terminal.line(format_args!("{rule}{}", entry::glance(&node.entry, terminal.paint())))?;
+            for line in node.lines(terminal.paint(), terminal.layout()) {
+                terminal.line(line)?;
+            }
             if terminal.is_closed() {
                 break;
             }
@@ -81,9 +83,26 @@ struct Node {
     parent: Option<SessionId>,
     depth: u32,
     rule: String,
+    /// What stands in the place of the rule on further lines of this session.
+    indent: String,
+    /// Whether somebody is drawn below it.
+    has_below: bool,
+    /// Sessions below it that are not drawn.
+    cut: u64,
 }
 
 impl Node {
+    /// Returns its lines: itself, and how many are cut off below it.
+    fn lines(&self, paint: Paint, layout: Layout) -> Vec<String> {
+        let aside = |text: &str| if text.is_empty() { String::new() } else { paint.show(Role::Aside, text).to_string() };
+        let below = if self.has_below || self.cut > 0 { "│  " } else { "   " };
+        let mut lines = layout.lines(&aside(&self.rule), &aside(&format!("{}{below}", self.indent)), &entry::glance(&self.entry, paint));
+        if self.cut > 0 {
+            lines.push(aside(&format!("{}└─ ({} more below)", self.indent, self.cut)));
+        }
+        lines
+    }
+
     fn json(&self) -> Value {
         let mut json = entry::json(&self.entry);
         json.insert("parent".to_owned(), json!(self.parent));
@@ -101,6 +120,8 @@ struct Walk<'a> {
     reader: &'a mut dyn Reader,
     levels: Vec<Level>,
     max_depth: u32,
+    /// Whether what is too deep to be drawn is counted.
+    counts: bool,
     /// Damaged headers can name each other as parents in a circle.
     seen: HashSet<SessionId>,
 }
@@ -113,9 +134,9 @@ struct Level {
 }
 
 impl<'a> Walk<'a> {
-    fn new(reader: &'a mut dyn Reader, tops: Vec<Entry>, max_depth: u32) -> Self {
+    fn new(reader: &'a mut dyn Reader, tops: Vec<Entry>, max_depth: u32, counts: bool) -> Self {
         let top = Level { parent: None, siblings: tops.into_iter().peekable(), indent: String::new() };
-        Self { reader, levels: vec![top], max_depth, seen: HashSet::new() }
+        Self { reader, levels: vec![top], max_depth, counts, seen: HashSet::new() }
     }
 
     fn next(&mut self) -> Result<Option<Node>, Failure> {
@@ -140,16 +161,34 @@ impl<'a> Walk<'a> {
                 (_, true) => ("└─ ", "   "),
                 (_, false) => ("├─ ", "│  "),
             };
+            let (rule, indent) = (format!("{indent}{branch}"), format!("{indent}{below}"));
+            let (mut has_below, mut cut) = (false, 0);
             if depth < self.max_depth {
                 let siblings = read_children(self.reader, Some(entry.id()), &Page::default(), false)?.entries;
-                if !siblings.is_empty() {
-                    let indent = format!("{indent}{below}");
-                    self.levels.push(Level { parent: Some(entry.id().clone()), siblings: siblings.into_iter().peekable(), indent });
+                has_below = !siblings.is_empty();
+                if has_below {
+                    self.levels.push(Level { parent: Some(entry.id().clone()), siblings: siblings.into_iter().peekable(), indent: indent.clone() });
                 }
+            } else if self.counts {
+                cut = self.count_below(entry.id())?;
             }
-            return Ok(Some(Node { entry, parent, depth, rule: format!("{indent}{branch}") }));
+            return Ok(Some(Node { entry, parent, depth, rule, indent, has_below, cut }));
         }
         Ok(None)
+    }
+
+    /// Counts the sessions below one, as they would be drawn.
+    fn count_below(&mut self, top: &SessionId) -> Result<u64, Failure> {
+        let (mut open, mut count) = (vec![top.clone()], 0);
+        while let Some(parent) = open.pop() {
+            for entry in read_children(self.reader, Some(&parent), &Page::default(), false)?.entries {
+                if self.seen.insert(entry.id().clone()) {
+                    count += 1;
+                    open.push(entry.id().clone());
+                }
+            }
+        }
+        Ok(count)
     }
 }
 
@@ -162,7 +201,6 @@ mod tests {
     };
 
     use super::*;
-    use crate::cli::paint::Paint;
 
     fn id(text: &str) -> SessionId {
         SessionId::new(text).unwrap()
@@ -176,12 +214,16 @@ mod tests {
     }
 
     fn draw(store: &MemoryStore, depth: u32) -> Vec<String> {
+        draw_in(store, depth, None)
+    }
+
+    fn draw_in(store: &MemoryStore, depth: u32, columns: Option<usize>) -> Vec<String> {
         let mut reader = store.reader().unwrap();
         let tops = read_children(&mut *reader, None, &Page::default(), false).unwrap().entries;
-        let mut walk = Walk::new(&mut *reader, tops, depth);
+        let mut walk = Walk::new(&mut *reader, tops, depth, true);
         let mut lines = Vec::new();
         while let Some(node) = walk.next().unwrap() {
-            lines.push(format!("{}{}", node.rule, entry::glance(&node.entry, Paint::plain())));
+            lines.extend(node.lines(Paint::plain(), Layout::new(columns)));
         }
         lines
     }
@@ -199,7 +241,25 @@ mod tests {
         │  └─ leaf [complete] — the leaf · 0 turns
         └─ two [complete] — the two · 0 turns
         ");
-        assert_eq!(draw(&store, 0).len(), 1);
+        insta::assert_snapshot!(draw(&store, 1).join("\n"), @r#"
+        root [complete] — the root · 0 turns
+        ├─ one [complete] — the one · 0 turns
+        │  └─ (1 more below)
+        └─ two [complete] — the two · 0 turns
+        "#);
+        insta::assert_snapshot!(draw(&store, 0).join("\n"), @r#"
+        root [complete] — the root · 0 turns
+        └─ (3 more below)
+        "#);
+        insta::assert_snapshot!(draw_in(&store, 1, Some(30)).join("\n"), @r#"
+        root [complete] — the root · 0
+        │  turns
+        ├─ one [complete] — the one ·
+        │  │  0 turns
+        │  └─ (1 more below)
+        └─ two [complete] — the two ·
+              0 turns
+        "#);
     }
 
     #[test]
@@ -210,5 +270,6 @@ mod tests {
             child(&store, &format!("s{}", depth + 1), &format!("s{depth}"), depth, 0);
         }
         assert_eq!(draw(&store, u32::MAX).len(), 3_001);
+        assert_eq!(draw(&store, 10)[11].trim(), "└─ (2990 more below)");
     }
 }

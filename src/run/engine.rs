@@ -16,15 +16,12 @@ use greenroom_session::{
 };
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
-use super::{
-    News, Observer, Progress, Prompt, RunError, RunOptions, RunReport, Stuck,
-    seeded::{self, InPlace, VirtualClock},
-    tally::Tally,
-};
+use super::{News, Observer, Progress, Prompt, RunError, RunOptions, RunReport, Stuck, tally::Tally};
 use crate::{
     agent::{Guards, Stage, cast},
     program::{AgentSpec, Bindings, Program},
     runtime::Runtime,
+    seeded,
     signals::Signals,
 };
 
@@ -67,13 +64,9 @@ pub async fn run_over(program: &Program, options: &RunOptions, store: Arc<dyn St
     let plan = Plan::make(program, options, known)?;
     let stage = Stage { bindings: plan.bindings.clone(), base_dir: program.base_dir.clone(), guards: Guards::of(&options.store) };
     let mut builder = cast(program, &plan.opened.agent, &Arc::new(stage), Runtime::builder())?;
-    let store = match options.seed {
-        Some(seed) => {
-            builder = builder.clock(VirtualClock::begin()).ids(seeded::ids(seed, plan.root.as_ref().map_or(0, |root| plan.before.log_length(root))));
-            Arc::new(InPlace(store)) as Arc<dyn Store>
-        }
-        None => store,
-    };
+    if let Some(seed) = options.seed {
+        builder = builder.seed(seed);
+    }
     builder = builder.max_live(program.run.max_live).max_depth(program.run.max_depth);
     if let Some(limit) = program.run.inbox_limit {
         builder = builder.inbox_limit(limit as u64);

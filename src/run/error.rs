@@ -67,7 +67,7 @@ pub enum RunError {
         agent: String,
     },
     /// A seed was given outside of the runtime that can keep its promise.
-    #[error("a seed needs the single-threaded runtime of `run::seeded_runtime`")]
+    #[error("a seed needs one thread and virtual time, as `seeded::block_on` has them")]
     SeedUnavailable,
     /// The root was opened with another seed, or without one.
     #[error("the root was opened with seed {stored:?}, not with {asked}")]

@@ -26,7 +26,6 @@ mod error;
 mod news;
 mod options;
 mod report;
-mod seeded;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -36,4 +35,3 @@ pub use error::RunError;
 pub use news::{News, Observer, Progress};
 pub use options::{Prompt, RunOptions};
 pub use report::{RunReport, Stuck};
-pub use seeded::seeded_runtime;

@@ -53,11 +53,6 @@ impl Tally {
         self.0.get(session).and_then(Option::as_ref).is_some_and(|head| head.next_order > 0)
     }
 
-    /// Returns the number of events in a session's log.
-    pub(super) fn log_length(&self, session: &SessionId) -> u64 {
-        self.0.get(session).and_then(Option::as_ref).map_or(0, |head| head.next_seq)
-    }
-
     /// Returns what is here and was not there before.
     pub(super) fn since(&self, before: &Self, root: &SessionId) -> Added {
         let mut added = Added { children: self.0.keys().filter(|id| *id != root && !before.0.contains_key(*id)).count() as u64, ..Added::default() };

@@ -55,16 +55,15 @@ fn a_log_reads_like_a_conversation() {
     let (desk, root) = lived();
     insta::assert_snapshot!(timeless(&desk.run(&["log", &root]).out), @r#"
     launch story, played by editor
-    city = Lyon
-    epoch 1 begins, <day> <time>
+      city = Lyon
+    ── epoch 1 · <day> <time> ──
 
-    turn 1 · <day> <time> · message
+    turn 1 · from the user · completed
       user: Cover the launch in Lyon.
       memo: thinking
       editor: started
         in Lyon
-      completed
-    epoch 1 ends: settled
+    ── epoch 1 ended: settled ──
     "#);
 }
 
@@ -122,4 +121,63 @@ fn a_damaged_log_is_shown_up_to_the_damage() {
     assert_eq!((said.exit, said.out.as_str()), (7, "collect facts, played by reporter\n"), "{said:?}");
     assert!(said.err.starts_with("error[SESSION_CORRUPT]: "), "{said:?}");
     assert_eq!(desk.run(&["show", "child-1"]).exit, 7);
+}
+
+#[test]
+fn a_log_calls_children_by_their_labels_and_parents_by_what_they_are() {
+    let desk = Desk::new();
+    desk.write(
+        "story.toml",
+        r#"
+        run = { root = "editor", prompt = "Begin." }
+        [agents.editor]
+        behavior = "script"
+        turns = [[ { delegate = { agent = "reporter", description = "collect facts", prompt = "Where are we?" } }, { await = "children" } ]]
+        [agents.reporter]
+        behavior = "script"
+        turns = [[ { report = "in Lyon" } ]]
+        "#,
+    );
+    let root = desk.run(&["run", "story.toml", "--json"]).json()["root"].as_str().unwrap().to_owned();
+    let child = desk.run(&["list", &root, "--json"]).json()["entries"][0]["id"].as_str().unwrap().to_owned();
+    let log = desk.run(&["log", &root]).out;
+    for line in [format!("  → delegate collect facts ({}, played by reporter)", &child[..8]), "  report of collect facts: in Lyon".to_owned()] {
+        assert!(log.lines().any(|shown| shown == line), "{line:?} is missing in {log}");
+    }
+    let log = desk.run(&["log", &child]).out;
+    assert!(log.contains("turn 1 · from the parent · ") && log.contains("  parent: Where are we?\n  → report to the parent (message "), "{log}");
+}
+
+#[test]
+fn a_terminal_gets_lines_that_fit_it_and_a_pipe_gets_them_whole() {
+    let (desk, root) = lived();
+    let words = "one two three four five six seven eight nine ten ".repeat(20);
+    assert_eq!(desk.run(&["send", &root, words.trim(), "--program", "story.toml"]).exit, 0);
+    let piped = desk.run(&["log", &root]).out;
+    assert!(piped.lines().any(|line| line == format!("  user: {}", words.trim())), "{piped}");
+
+    let program = env!("CARGO_BIN_EXE_greenroom");
+    let mut script = desk.command(&[]);
+    let settings: Vec<_> = script.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect();
+    script = std::process::Command::new("script");
+    script.args(["-qec", &format!("stty cols 60 && {program} log {root} && {program} tree"), "/dev/null"]);
+    script.current_dir(desk.folder()).envs(settings).stdin(std::process::Stdio::null()).env("TERM", "xterm").env_remove("NO_COLOR");
+    let Ok(output) = script.output() else {
+        eprintln!("skipped: this machine has no `script`");
+        return;
+    };
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && shown.contains("\u{1b}[1mturn 1\u{1b}[0m") && shown.contains("[complete]"), "{shown}");
+    let plain: Vec<String> = shown.lines().map(|line| uncoloured(line.trim_end_matches('\r'))).collect();
+    assert!(plain.iter().all(|line| line.chars().count() <= 60), "{plain:#?}");
+    let (shown, piped) = (plain.join(" "), piped.split_whitespace().collect::<Vec<_>>().join(" "));
+    let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(shown.contains(words.trim()) && piped.contains(words.trim()), "nothing is cut");
+}
+
+/// Takes the colours out of a line.
+fn uncoloured(line: &str) -> String {
+    let mut parts = line.split('\u{1b}');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |line, part| line + part.split_once('m').map_or(part, |(_, rest)| rest))
 }

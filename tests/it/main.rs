@@ -10,19 +10,27 @@ mod cli_errors;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_list;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_manual;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_run;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_send;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_show;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod codes;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod crash;
 mod docs;
 #[cfg(feature = "sqlite")]
 mod facade;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod guide;
 mod log_format;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod seed;
+#[cfg(feature = "sqlite")]
+mod seeded;
 #[cfg(feature = "sqlite")]
 mod senders;
 #[cfg(all(feature = "cli", feature = "sqlite"))]

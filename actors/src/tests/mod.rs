@@ -1,6 +1,7 @@
 //! Promises of the actors, and a sweep of their races, on the memory store.
 
 mod authority;
+mod codes;
 mod effects;
 mod fifo;
 mod journal;

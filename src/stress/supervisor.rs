@@ -20,6 +20,8 @@ use super::{Kills, Progress, StressError, peak::peak_rss, pipe, records::Records
 
 /// Workers in a row that may come to nothing before the next ones live longer.
 const FRUITLESS: u32 = 5;
+/// The least that a worker lives.
+const SHORTEST: Duration = Duration::from_millis(1);
 /// How often the time to live may be doubled.
 const MAX_DOUBLINGS: u32 = 10;
 /// How long a worker that is done may take to end.
@@ -126,7 +128,8 @@ impl<'a> Supervisor<'a> {
     }
 
     fn time_to_live(&mut self) -> Duration {
-        let time = self.random.random_range(self.kills.every.clone());
+        // No time at all would stay none.
+        let time = self.random.random_range(self.kills.every.clone()).max(SHORTEST);
         time * 2_u32.pow((self.fruitless / FRUITLESS).min(MAX_DOUBLINGS))
     }
 

@@ -98,6 +98,14 @@ fn the_command_line_kills_copies_of_itself_over_a_store_that_is_gone_afterwards(
     assert!(!desk.path("desk.db").exists());
 }
 
+#[test]
+fn workers_that_are_given_no_time_get_more_until_they_come_to_something() {
+    let desk = Desk::new();
+    let report = desk.run(&["stress", "--json", "--kill-every", "0..0", "--messages", "2", "--senders", "2", "--agents", "2"]).json();
+    assert_eq!((&report["accepted"], &report["pending"]), (&json!(4), &json!(0)));
+    assert!(report["kills"].as_u64().unwrap() > 5, "{report}");
+}
+
 #[tokio::test]
 async fn a_worker_that_ends_by_itself_is_an_error_and_not_a_kill() {
     let desk = Desk::new();

@@ -234,8 +234,8 @@ mod tests {
                 let text = fs::read_to_string(&path).unwrap();
                 let examples = text.lines().filter(|line| line.trim_start().starts_with("///") && line.contains("assert"));
                 texts.push(examples.collect::<Vec<_>>().join("\n"));
-                let tests = if all { Some(&*text) } else { text.split_once("#[cfg(test)]\nmod tests").map(|(_, tests)| tests) };
-                texts.extend(tests.map(str::to_owned));
+                let own = if all { Some(&*text) } else { text.split_once("#[cfg(test)]\nmod tests").map(|(_, tests)| tests) };
+                texts.extend(own.map(str::to_owned));
             }
         }
     }

@@ -137,6 +137,8 @@ struct Entry {
     /// It asked to settle and was refused for its children.
     wants_settle: bool,
     idle: bool,
+    /// Another process wrote to it while it started: it may have been asked something.
+    asked: bool,
 }
 
 /// Somebody who waits for a session to be live.
@@ -306,7 +308,10 @@ impl RegistryState {
         if let Some(parent) = &parent {
             self.owned.entry(parent.clone()).or_default().insert(session.clone());
         }
-        self.entries.insert(session.clone(), Entry { incarnation, parent, state: State::Starting, rewake: false, waiting, wants_settle: false, idle: false });
+        self.entries.insert(
+            session.clone(),
+            Entry { incarnation, parent, state: State::Starting, rewake: false, waiting, wants_settle: false, idle: false, asked: false },
+        );
         services.live.begin(&session);
         let request = StartRequest { session, incarnation, keep };
         tokio::spawn(start(services.clone(), myself.clone(), request));
@@ -333,6 +338,7 @@ impl RegistryState {
                 let Some(entry) = self.entries.get_mut(&session) else { return };
                 let parent = view.header().parent.clone();
                 let rewake = std::mem::take(&mut entry.rewake);
+                let asked = std::mem::take(&mut entry.asked);
                 let waiting = std::mem::take(&mut entry.waiting);
                 entry.parent.clone_from(&parent);
                 entry.state = State::Live(view.clone());
@@ -342,6 +348,9 @@ impl RegistryState {
                 services.live.insert(view.clone());
                 // Only now may it act: whatever it says of itself meets an entry that knows it.
                 drop(view.actor.send_message(ActivationMessage::Go));
+                if asked {
+                    drop(view.actor.send_message(ActivationMessage::Requests));
+                }
                 if rewake {
                     view.wake();
                 }
@@ -412,7 +421,12 @@ impl RegistryState {
     fn foreign(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, sessions: Vec<SessionId>) {
         let mut strangers = sessions.is_empty();
         for session in sessions {
-            if self.entries.contains_key(&session) {
+            if let Some(entry) = self.entries.get_mut(&session) {
+                // A wake is answered by a claim, which leaves requests alone.
+                match &entry.state {
+                    State::Starting => entry.asked = true,
+                    State::Live(view) | State::Closing(view) => drop(view.actor.send_message(ActivationMessage::Requests)),
+                }
                 self.wake(myself, services, session, None);
             } else {
                 strangers = true;

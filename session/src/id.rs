@@ -279,6 +279,11 @@ pub fn notice_id(session: &SessionId, turn: u64) -> MessageId {
     MessageId::from_uuid(derive(&[session.as_str().as_bytes(), b"settled", &turn.to_be_bytes()]))
 }
 
+/// Returns the id of a request to the holder of a session: the same request is the same message.
+pub(crate) fn control_id(op: &str, target: &[u8]) -> MessageId {
+    MessageId::from_uuid(derive(&[b"control", op.as_bytes(), target]))
+}
+
 /// Derives a version 5 UUID from parts; lengths are part of the name, so that no two lists of parts collide.
 fn derive(parts: &[&[u8]]) -> Uuid {
     let mut name = Vec::with_capacity(parts.iter().map(|part| part.len() + 8).sum());

@@ -26,6 +26,9 @@ pub(super) fn id(text: &str) -> SessionId {
     SessionId::new(text).unwrap()
 }
 
+/// How long tests wait for the answer to a request; longer than any of them takes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Runs a test on a runtime of its own whose clock moves only when nothing else can.
 pub(super) fn on_paused_time<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

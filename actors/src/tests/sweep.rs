@@ -14,10 +14,11 @@ use greenroom_session::{
     id::{MessageId, SessionId},
 };
 
-use super::support::{Ledger, Witness, audit, id, on_paused_time, quiet};
+use super::support::{Ledger, PATIENCE, Witness, audit, id, on_paused_time, quiet};
 use crate::{
     Config, Delegate, Host, Turn, TurnEnd, TurnError,
     activation::plant,
+    error::ControlError,
     host::NewRoot,
     race::plan::{self, roll},
 };
@@ -66,10 +67,12 @@ fn seeds() -> Vec<u64> {
 fn points() -> BTreeSet<String> {
     let sources = [
         include_str!("../activation/mod.rs"),
+        include_str!("../activation/requests.rs"),
         include_str!("../activation/settle.rs"),
         include_str!("../activation/start.rs"),
         include_str!("../agent.rs"),
         include_str!("../catalog.rs"),
+        include_str!("../control.rs"),
         include_str!("../host.rs"),
         include_str!("../journal.rs"),
         include_str!("../live.rs"),
@@ -82,6 +85,7 @@ fn points() -> BTreeSet<String> {
         include_str!("../supervisor.rs"),
         include_str!("../system.rs"),
         include_str!("../turn.rs"),
+        include_str!("../visit.rs"),
     ];
     let named = sources.iter().flat_map(|source| source.split("race_point!(\"").skip(1));
     named.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
@@ -272,6 +276,14 @@ async fn send(host: &Host, name: &str, receivers: &[SessionId], count: u32, book
 
 async fn senders(host: &Host, names: &[&str], receivers: &[SessionId], count: u32, book: &Ledger, may_fail: bool) {
     join_all(names.iter().map(|name| send(host, name, receivers, count, book, may_fail))).await;
+}
+
+/// Interrupts a session. That no turn is under way is no failure, that nobody says so is.
+async fn interrupt(host: &Host, session: &SessionId, book: &Ledger) {
+    match host.interrupt(session, PATIENCE).await {
+        Ok(_) | Err(ControlError::NotRunning(_)) => {}
+        Err(error) => book.complain(format!("{session} could not be interrupted: {error}")),
+    }
 }
 
 /// When all is quiet and no handle keeps anybody, nothing is live and every permit is back.
@@ -487,17 +499,15 @@ fn interrupt_against_end(store: &Witness, ledger: &Arc<Ledger>) {
         let receivers = family(store);
         let system = store.system(config(ledger)).await;
         let host = system.host();
-        let interrupt = async {
+        let interrupts = async {
             for _ in 0..4 {
                 for _ in 0..roll(40) {
                     tokio::task::yield_now().await;
                 }
-                for receiver in &receivers {
-                    host.interrupt(receiver, "user");
-                }
+                join_all(receivers.iter().map(|receiver| interrupt(&host, receiver, ledger))).await;
             }
         };
-        tokio::join!(senders(&host, &["x", "y"], &receivers, 3, ledger, false), interrupt);
+        tokio::join!(senders(&host, &["x", "y"], &receivers, 3, ledger, false), interrupts);
         quiet(&host).await;
         look_for_leaks(&host, ledger);
     });

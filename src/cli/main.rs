@@ -41,6 +41,8 @@ fn execute(line: &CommandLine, terminal: &mut Terminal) -> Result<ExitCode, Fail
         Verb::Show(args) => args.execute(&url, terminal)?,
         Verb::Log(args) => args.execute(&url, terminal)?,
         Verb::Send(args) => args.execute(&url, terminal)?,
+        Verb::Interrupt(args) => args.execute(&url, terminal)?,
+        Verb::Withdraw(args) => args.execute(&url, terminal)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -226,3 +226,141 @@ pub fn answer(log: &Log, control: &Control, by: &str) -> Answer {
         Control::Withdraw { target } => withdraw(target, &Standing::in_log(log, target), by),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{
+        fold::Fold,
+        header::NewSession,
+        message::{Message, Source},
+    };
+
+    fn id(text: &str) -> MessageId {
+        MessageId::new(text).unwrap()
+    }
+
+    fn start(turn: u64, message: &str, attempt: u32) -> Body {
+        Body::TurnStart { turn, message: id(message), attempt }
+    }
+
+    fn end(turn: u64, reason: TurnEnd) -> Body {
+        Body::TurnEnd { turn, reason }
+    }
+
+    fn aborted(turn: u64) -> Body {
+        end(turn, TurnEnd::Aborted { cause: "user".into() })
+    }
+
+    /// A log of an epoch in which this happened, with these messages in the inbox.
+    fn log(bodies: Vec<Body>, waiting: Vec<Message>) -> Log {
+        let mut fold = Fold::new(Arc::new(NewSession::root(SessionId::new("s").unwrap()).at(0)));
+        let bodies = [Body::EndSeed {}, Body::ActivationStart { epoch: 1 }].into_iter().chain(bodies);
+        let events: Vec<_> = bodies.zip(0..).map(|(body, seq)| body.at(seq, 0)).collect();
+        for event in &events {
+            fold.apply_event(event).unwrap();
+        }
+        for (message, order) in waiting.into_iter().zip(7..) {
+            fold.apply_message(InboxRecord { order, held: order == 8, message: Arc::new(message) });
+        }
+        Log { events, fold }
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_turn_that_was_seen_and_no_other() {
+        let begun = |step: bool| {
+            let step = step.then_some(Body::StepStart { turn: 2, step: 1 });
+            [start(1, "m", 1), end(1, TurnEnd::Completed), start(2, "n", 1)].into_iter().chain(step).collect()
+        };
+        let cut_off = |reason| vec![start(1, "m", 1), end(1, reason)];
+        let cut = Body::StepEnd { turn: 2, step: 1, cut: Some(true) };
+        let none = || (Outcome::NotRunning, vec![]);
+        for (what, bodies, turn, expected) in [
+            ("nothing has run", vec![], None, none()),
+            ("nothing has run, and a turn is named", vec![], Some(1), none()),
+            ("the turn has ended", cut_off(TurnEnd::Completed), Some(1), none()),
+            ("it was ended before", vec![start(1, "m", 1), aborted(1)], None, none()),
+            ("it ran out of attempts", cut_off(TurnEnd::error("ATTEMPTS_EXHAUSTED", "")), Some(1), none()),
+            ("whichever is open", begun(false), None, (Outcome::Done, vec![aborted(2)])),
+            ("the one that is open", begun(false), Some(2), (Outcome::Done, vec![aborted(2)])),
+            ("within a step", begun(true), Some(2), (Outcome::Done, vec![cut, aborted(2)])),
+            ("an earlier one than is open", begun(true), Some(1), none()),
+            ("a later one than is open", begun(true), Some(3), none()),
+            ("cut off by a crash", cut_off(TurnEnd::Interrupted), Some(1), (Outcome::Done, vec![start(2, "m", 2), aborted(2)])),
+            ("cut off by a shutdown", cut_off(TurnEnd::Disposed), None, (Outcome::Done, vec![start(2, "m", 2), aborted(2)])),
+            ("cut off, and an earlier one is meant", cut_off(TurnEnd::Interrupted), Some(0), none()),
+        ] {
+            let log = log(bodies, vec![]);
+            let answer = answer(&log, &Control::Interrupt { turn }, "user");
+            assert_eq!((answer.outcome, answer.bodies.clone()), expected, "{what}");
+            assert_eq!(answer.taken, [0_u64; 0], "{what}");
+            // Whatever is written can follow, and leaves nothing that is served again.
+            let mut fold = log.fold;
+            for body in answer.bodies {
+                fold.apply_event(&body.at(fold.head().next_seq, 0)).unwrap();
+            }
+            assert!(answer.outcome == Outcome::NotRunning || under_way(fold.head()).is_none(), "{what}");
+        }
+    }
+
+    #[test]
+    fn only_a_turn_message_that_waits_can_be_taken_back() {
+        let turn = |name: &str| Message::turn(name, "x", Source::User, 0).unwrap();
+        let note = Message::note(id("note"), "x", Source::User, 0, false).unwrap();
+        let request = Message::control(id("request"), Control::Interrupt { turn: None }, 0);
+        let bodies = vec![
+            start(1, "served", 1),
+            Body::NoteJoined { turn: 1, notes: vec![id("joined")] },
+            end(1, TurnEnd::Completed),
+            Body::MessageWithdrawn { message: id("gone"), by: "user".into() },
+        ];
+        let log = log(bodies, vec![turn("waits"), turn("held"), note, request]);
+        let withdrawn = |name: &str, order| (Outcome::Done, vec![Body::MessageWithdrawn { message: id(name), by: "user".into() }], vec![order]);
+        for (target, expected) in [
+            ("waits", withdrawn("waits", 7)),
+            // An imported message waits for its activation by hand, not for its withdrawal.
+            ("held", withdrawn("held", 8)),
+            ("note", (Outcome::NotPending, vec![], vec![])),
+            ("request", (Outcome::NotPending, vec![], vec![])),
+            ("nobody", (Outcome::NotPending, vec![], vec![])),
+            ("served", (Outcome::AlreadyStarted, vec![], vec![])),
+            ("joined", (Outcome::AlreadyStarted, vec![], vec![])),
+            ("gone", (Outcome::Done, vec![], vec![])),
+        ] {
+            let answer = answer(&log, &Control::Withdraw { target: id(target) }, "user");
+            assert_eq!((answer.outcome, answer.bodies, answer.taken), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn the_answer_to_a_record_takes_the_record_along() {
+        let control = Control::Withdraw { target: id("waits") };
+        let request = InboxRecord { order: 9, held: false, message: Arc::new(Message::control(control.id(), control.clone(), 0)) };
+        let waits = Message::turn("waits", "x", Source::User, 0).unwrap();
+        let answered = |outcome: &str| Body::ControlAnswered { control: control.id(), op: "withdraw".into(), outcome: outcome.into() };
+        let done = answer(&log(vec![], vec![waits]), &control, "user").to(&request);
+        let withdrawn = Body::MessageWithdrawn { message: id("waits"), by: "user".into() };
+        assert_eq!(done, Answer { outcome: Outcome::Done, bodies: vec![withdrawn, answered("done")], taken: vec![7, 9] });
+        let refused = answer(&log(vec![start(1, "waits", 1)], vec![]), &control, "user").to(&request);
+        assert_eq!(refused, Answer { outcome: Outcome::AlreadyStarted, bodies: vec![answered("ALREADY_STARTED")], taken: vec![9] });
+    }
+
+    #[test]
+    fn the_same_request_has_the_same_id_and_no_other_has_it() {
+        let all = [
+            Control::Interrupt { turn: None },
+            Control::Interrupt { turn: Some(1) },
+            Control::Interrupt { turn: Some(2) },
+            Control::Withdraw { target: id("a") },
+            Control::Withdraw { target: id("b") },
+        ];
+        let ids: std::collections::BTreeSet<_> = all.iter().map(Control::id).collect();
+        assert_eq!(ids.len(), all.len());
+        assert_eq!(all[1].id(), Control::Interrupt { turn: Some(1) }.id());
+        for outcome in Outcome::ALL {
+            assert_eq!(Outcome::named(outcome.as_str()), Some(outcome));
+        }
+    }
+}

@@ -162,6 +162,8 @@ pub(crate) struct RegistryState {
     owned: HashMap<SessionId, HashSet<SessionId>>,
     /// Sessions that could not be activated, and why: what looks for work by itself leaves them alone.
     refused: HashMap<SessionId, &'static str>,
+    /// Sessions that another process held when they were to be started, and that are looked at once more.
+    held: HashSet<SessionId>,
     next: Incarnation,
     // In order, so that whoever is told at the same time is told in the same order by every run of one seed.
     childless: BTreeMap<SessionId, Vec<oneshot::Sender<()>>>,
@@ -192,6 +194,7 @@ impl Actor for Registry {
             entries: HashMap::new(),
             owned: HashMap::new(),
             refused: HashMap::new(),
+            held: HashSet::new(),
             next: 0,
             childless: BTreeMap::new(),
             gone: BTreeMap::new(),
@@ -370,8 +373,14 @@ impl RegistryState {
                 let parent = entry.parent.clone();
                 self.not_activated(services, &session, &error);
                 self.leave(myself, services, &session, false);
-                if matches!(error, ActivateError::Write(_) | ActivateError::Deadline(_) | ActivateError::Read(_)) {
+                let again = match error {
                     // Its epoch may have begun all the same, and nobody else looks after what this process holds.
+                    ActivateError::Write(_) | ActivateError::Deadline(_) | ActivateError::Read(_) => true,
+                    // Whoever holds it serves what it has, unless it is there for a visit only: that is over by the next look.
+                    ActivateError::Held { .. } => self.held.insert(session.clone()) || !self.held.remove(&session),
+                    _ => false,
+                };
+                if again {
                     look_again(myself, session, parent);
                 }
             }

@@ -80,7 +80,7 @@ async fn bring_up(
     slot: Option<OwnedSemaphorePermit>,
 ) -> Result<Option<Arc<LiveView>>, ActivateError> {
     let StartRequest { session, incarnation, keep } = request;
-    for _ in 0..LOOKS {
+    for look in 1..=LOOKS {
         let id = session.clone();
         let Log { mut fold, events } =
             services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| ActivateError::from_load(&session, error))?;
@@ -105,6 +105,11 @@ async fn bring_up(
             Ok(Done::Opened { claimed }) => claimed,
             Ok(_) => None,
             Err(WriteError::Refused(Refused::Moved { .. } | Refused::Fenced { .. })) => continue,
+            // Whoever waits for it should not be refused for a visit, which takes a moment.
+            Err(WriteError::Refused(Refused::Held(_))) if keep && look < LOOKS => {
+                tokio::time::sleep(services.config.poll_interval).await;
+                continue;
+            }
             Err(WriteError::Refused(Refused::Held(owner))) => return Err(ActivateError::Held { session, owner: owner.to_string() }),
             Err(error) => return Err(error.into()),
         };

@@ -359,13 +359,12 @@ impl Agent {
 
     async fn may_control(&self, child: &SessionId) -> Result<(), ControlError> {
         let unauthorized = |reason| Err(ControlError::Unauthorized { child: child.clone(), reason });
-        let header = match self.services.live.get(child) {
-            Some(view) => view.header.clone(),
-            None => {
-                let wanted = child.clone();
-                let found = self.services.readers.read(move |reader| reader.header(&wanted)).await;
-                found.map_err(|error| ControlError::from_load(child, error))?.ok_or_else(|| ControlError::NotFound(child.clone()))?
-            }
+        let header = if let Some(view) = self.services.live.get(child) {
+            view.header.clone()
+        } else {
+            let wanted = child.clone();
+            let found = self.services.readers.read(move |reader| reader.header(&wanted)).await;
+            found.map_err(|error| ControlError::from_load(child, error))?.ok_or_else(|| ControlError::NotFound(child.clone()))?
         };
         if header.parent.as_ref() != Some(self.view.id()) {
             return unauthorized("it belongs to another parent session");

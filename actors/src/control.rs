@@ -27,8 +27,8 @@ pub(crate) enum Wish {
     Withdraw(MessageId),
 }
 
-/// The answer to a wish: how it was answered, and the turn that was meant.
-pub(crate) type Answered = Result<(Outcome, u64), ControlError>;
+/// What an Activation answers.
+pub(crate) type Answered = Result<Outcome, ControlError>;
 
 /// Ends the turn that is under way as aborted, and returns its number.
 ///
@@ -94,7 +94,8 @@ impl<'a> Asking<'a> {
         Self { services, session, wish, by, until: Instant::now() + patience, left: None }
     }
 
-    async fn ask(mut self) -> Answered {
+    /// Asks until there is an answer. Returns it and the turn that was meant.
+    async fn ask(mut self) -> Result<(Outcome, u64), ControlError> {
         loop {
             race_point!("before-ask");
             if self.services.is_draining() {
@@ -111,7 +112,7 @@ impl<'a> Asking<'a> {
                     // A request of this process is none that its poll would find.
                     drop(view.actor.send_message(ActivationMessage::Requests));
                 } else if let Some(answered) = self.ask_live(&view).await? {
-                    return answered;
+                    return Ok(answered);
                 }
             } else if !self.services.live.is_resident(self.session) {
                 match self.ask_stored().await? {
@@ -131,24 +132,34 @@ impl<'a> Asking<'a> {
     }
 
     /// Asks the Activation. Returns `None` if it ended before it could answer.
-    async fn ask_live(&self, view: &LiveView) -> Result<Option<Answered>, ControlError> {
+    async fn ask_live(&self, view: &LiveView) -> Result<Option<(Outcome, u64)>, ControlError> {
+        let (control, turn) = match &self.wish {
+            Wish::Interrupt => {
+                // Named here and now: by the time that it is heard another turn may run.
+                let Some(turn) = view.log.look(|fold| under_way(fold.head())) else { return Ok(Some((Outcome::NotRunning, 0))) };
+                (Control::Interrupt { turn: Some(turn) }, turn)
+            }
+            Wish::Withdraw(target) => (Control::Withdraw { target: target.clone() }, 0),
+        };
+        race_point!("ask-live");
         let (reply, answer) = oneshot::channel();
-        if view.actor.send_message(ActivationMessage::Ask { wish: self.wish.clone(), by: self.by, reply }).is_err() {
+        if view.actor.send_message(ActivationMessage::Ask { control, by: self.by, reply }).is_err() {
             return Ok(None);
         }
         match tokio::time::timeout_at(self.until, answer).await {
-            Ok(answer) => Ok(answer.ok()),
+            Ok(Ok(answer)) => answer.map(|outcome| Some((outcome, turn))),
+            Ok(Err(_)) => Ok(None),
             Err(_) => Err(ControlError::TimedOut(self.session.clone())),
         }
     }
 
     async fn ask_stored(&mut self) -> Result<Round, ControlError> {
-        let (session, wish) = (self.session.clone(), self.wish.clone());
+        // What has been left is answered by its event alone, wherever the message stands.
+        let (session, wish) = (self.session.clone(), if self.left.is_some() { Wish::Interrupt } else { self.wish.clone() });
         let look = self.services.readers.read(move |reader| Look::read(reader, &session, &wish)).await;
         let look = look.map_err(|error| ControlError::from_load(self.session, error))?;
         let (control, turn) = match look.control(&self.wish) {
             Ok(found) => found,
-            // What has been left is answered by its event alone.
             Err(_) if self.left.is_some() => (None, 0),
             Err(outcome) => return Ok(Round::Answered(outcome, 0)),
         };

@@ -137,8 +137,6 @@ struct Entry {
     /// It asked to settle and was refused for its children.
     wants_settle: bool,
     idle: bool,
-    /// Another process wrote to it while it started: it may have been asked something.
-    asked: bool,
 }
 
 /// Somebody who waits for a session to be live.
@@ -146,7 +144,10 @@ type Waiting = oneshot::Sender<Result<Arc<LiveView>, ActivateError>>;
 
 #[derive(Debug)]
 enum State {
-    Starting,
+    Starting {
+        /// Another process has written to it meanwhile: it may have been asked something.
+        asked: bool,
+    },
     Live(Arc<LiveView>),
     Closing(Arc<LiveView>),
 }
@@ -267,7 +268,7 @@ impl RegistryState {
                     self.owned.entry(parent.clone()).or_default().insert(session.clone());
                 }
                 match &entry.state {
-                    State::Starting => entry.rewake = true,
+                    State::Starting { .. } => entry.rewake = true,
                     State::Live(view) | State::Closing(view) => {
                         if !view.wake() {
                             entry.rewake = true;
@@ -313,7 +314,7 @@ impl RegistryState {
         }
         self.entries.insert(
             session.clone(),
-            Entry { incarnation, parent, state: State::Starting, rewake: false, waiting, wants_settle: false, idle: false, asked: false },
+            Entry { incarnation, parent, state: State::Starting { asked: false }, rewake: false, waiting, wants_settle: false, idle: false },
         );
         services.live.begin(&session);
         let request = StartRequest { session, incarnation, keep };
@@ -341,7 +342,7 @@ impl RegistryState {
                 let Some(entry) = self.entries.get_mut(&session) else { return };
                 let parent = view.header().parent.clone();
                 let rewake = std::mem::take(&mut entry.rewake);
-                let asked = std::mem::take(&mut entry.asked);
+                let asked = matches!(entry.state, State::Starting { asked: true });
                 let waiting = std::mem::take(&mut entry.waiting);
                 entry.parent.clone_from(&parent);
                 entry.state = State::Live(view.clone());
@@ -432,8 +433,8 @@ impl RegistryState {
         for session in sessions {
             if let Some(entry) = self.entries.get_mut(&session) {
                 // A wake is answered by a claim, which leaves requests alone.
-                match &entry.state {
-                    State::Starting => entry.asked = true,
+                match &mut entry.state {
+                    State::Starting { asked } => *asked = true,
                     State::Live(view) | State::Closing(view) => drop(view.actor.send_message(ActivationMessage::Requests)),
                 }
                 self.wake(myself, services, session, None);

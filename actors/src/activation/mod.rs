@@ -27,6 +27,7 @@ use greenroom_session::{
     fold::DescriptorState,
     header::Header,
     id::Epoch,
+    message::Control,
     store::ClaimKind,
     turns::Claimed,
 };
@@ -40,7 +41,7 @@ use requests::Asker;
 
 use crate::{
     behavior::{Behavior, TurnEnd, TurnError},
-    control::{Answered, Wish},
+    control::Answered,
     error::WriteError,
     live::{Gate, LiveView},
     log::SessionLog,
@@ -71,7 +72,7 @@ pub(crate) enum ActivationMessage {
     /// End the turn under way, or give a message back; the queue goes on.
     Ask {
         /// What is asked.
-        wish: Wish,
+        control: Control,
         /// Recorded with what is done.
         by: &'static str,
         /// Gets the answer when it is durable.
@@ -280,7 +281,7 @@ impl ActivationState {
                 self.proceed(myself).await
             }
             ActivationMessage::TurnDone(done) => self.turn_done(myself, *done).await,
-            ActivationMessage::Ask { wish, by, reply } => self.asked(myself, wish, by, reply).await,
+            ActivationMessage::Ask { control, by, reply } => self.asked(myself, control, by, reply).await,
             ActivationMessage::Requests => self.look_for_requests(myself).await,
             ActivationMessage::Overdue { turn } => self.overdue(myself, turn).await,
             ActivationMessage::Shutdown { reason } => self.begin_shutdown(myself, reason).await,

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use super::{ActivationMessage, ActivationState, Claim, Next, Outcome, Running};
 use crate::{
-    control::{Answered, Wish},
+    control::Answered,
     error::{ControlError, WriteError},
     occurrence::Occurrence,
     race::race_point,
@@ -59,7 +59,7 @@ impl Running {
         for asker in self.askers.drain(..) {
             if let Asker::Caller(reply) = asker {
                 // Whoever asked may have given up.
-                drop(reply.send(Ok((Verdict::Done, self.turn))));
+                drop(reply.send(Ok(Verdict::Done)));
             }
         }
     }
@@ -67,19 +67,25 @@ impl Running {
 
 impl ActivationState {
     /// Answers a caller of this process.
-    pub(super) async fn asked(&mut self, myself: &ActorRef<ActivationMessage>, wish: Wish, by: &'static str, reply: oneshot::Sender<Answered>) -> Outcome {
-        let (answer, turn) = match wish {
-            Wish::Interrupt => {
-                if let Some(running) = &mut self.running {
+    pub(super) async fn asked(
+        &mut self,
+        myself: &ActorRef<ActivationMessage>,
+        control: Control,
+        by: &'static str,
+        reply: oneshot::Sender<Answered>,
+    ) -> Outcome {
+        let answer = match control {
+            Control::Interrupt { turn } => {
+                if let Some(running) = self.runs(turn) {
                     if running.note(Asker::Caller(reply)) {
                         self.cut(myself, TurnReason::Aborted { cause: by.to_owned() });
                     }
                     return Ok(Next::Stay);
                 }
-                self.view.log.look(|fold| (interrupt(fold.head(), None, by), fold.head().turns))
+                self.view.log.look(|fold| interrupt(fold.head(), turn, by))
             }
-            Wish::Withdraw(target) => match self.standing(&target).await {
-                Ok(standing) => (withdraw(&target, &standing, by), 0),
+            Control::Withdraw { target } => match self.standing(&target).await {
+                Ok(standing) => withdraw(&target, &standing, by),
                 Err(error) => {
                     drop(reply.send(Err(ControlError::from_load(self.view.id(), error))));
                     return Ok(Next::Stay);
@@ -88,7 +94,7 @@ impl ActivationState {
         };
         let outcome = answer.outcome;
         self.give(answer).await?;
-        drop(reply.send(Ok((outcome, turn))));
+        drop(reply.send(Ok(outcome)));
         self.go_on(myself).await
     }
 
@@ -114,7 +120,7 @@ impl ActivationState {
             let by = request.message.source.kind().to_owned();
             let answer = match control {
                 Control::Interrupt { turn } => {
-                    if let Some(running) = self.running.as_mut().filter(|running| turn.is_none_or(|turn| turn == running.turn)) {
+                    if let Some(running) = self.runs(*turn) {
                         if !running.knows(&request) && running.note(Asker::Record(Box::new(request))) {
                             self.cut(myself, TurnReason::Aborted { cause: by });
                         }
@@ -134,6 +140,11 @@ impl ActivationState {
             self.give(answer.to(&request)).await?;
         }
         Ok(any)
+    }
+
+    /// Returns the turn that runs, if it is the one that is meant.
+    fn runs(&mut self, turn: Option<u64>) -> Option<&mut Running> {
+        self.running.as_mut().filter(|running| turn.is_none_or(|turn| turn == running.turn))
     }
 
     /// Goes on with what is left, where no turn runs that does so at its end.

@@ -498,16 +498,8 @@ impl AuditedLog {
                 }
             }
             Body::Memo { turn, .. } | Body::AssistantMessage { turn, .. } => self.within(seq, *turn),
-            Body::MessageWithdrawn { message, .. } => {
-                if order_of(message).is_none() || self.attempts.contains_key(message) || !self.withdrawn.insert(message.clone()) {
-                    self.say(seq, format!("{message} is taken back and waits still, has a turn, or was taken back before"));
-                }
-            }
-            Body::ControlAnswered { control, .. } => {
-                if order_of(control).is_none() || !self.answered.insert(control.clone()) {
-                    self.say(seq, format!("request {control} is answered and waits still, or was answered before"));
-                }
-            }
+            Body::MessageWithdrawn { message, .. } => self.take_back(seq, message, order_of(message)),
+            Body::ControlAnswered { control, .. } => self.answer(seq, control, order_of(control)),
             Body::AnswerRecorded { message, .. } if self.turn.as_ref().is_none_or(|(_, open)| open != message) => {
                 self.say(seq, "an answer to another message");
             }
@@ -518,6 +510,18 @@ impl AuditedLog {
     fn within(&mut self, seq: u64, turn: u64) {
         if self.turn.as_ref().is_none_or(|(open, _)| *open != turn) || !self.live {
             self.say(seq, format!("is of turn {turn} while {:?} is open (live: {})", self.turn, self.live));
+        }
+    }
+
+    fn take_back(&mut self, seq: u64, message: &MessageId, order: Option<Order>) {
+        if order.is_none() || self.attempts.contains_key(message) || !self.withdrawn.insert(message.clone()) {
+            self.say(seq, format!("{message} is taken back and waits still, has a turn, or was taken back before"));
+        }
+    }
+
+    fn answer(&mut self, seq: u64, control: &MessageId, order: Option<Order>) {
+        if order.is_none() || !self.answered.insert(control.clone()) {
+            self.say(seq, format!("request {control} is answered and waits still, or was answered before"));
         }
     }
 

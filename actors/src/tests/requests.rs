@@ -7,8 +7,8 @@ use greenroom_session::{
     store::{Accept, MessageState, Op, Store},
 };
 
-use super::support::{Barrier, Ledger, PATIENCE, Witness, audit, cut_off, ends, epochs, heard, id, on_paused_time, play, quiet, simple};
-use crate::{Config, Delegate, Host, Turn, TurnEnd, TurnError, error::ControlError, race::plan, registry::RegistryMessage};
+use super::support::{Barrier, Ledger, PATIENCE, Witness, audit, cut_off, ends, epochs, heard, id, on_paused_time, play, quiet, simple, until};
+use crate::{Config, Delegate, Host, Occurrence, Turn, TurnEnd, TurnError, error::ControlError, race::plan, registry::RegistryMessage};
 
 /// Registers `slow`, whose every turn waits at the gate until it is cancelled.
 fn slow(gate: &Barrier) -> Config {
@@ -168,7 +168,7 @@ fn an_interrupt_never_hits_a_later_turn_than_it_names() {
         gate.reached().await;
         leave(&store, &child, Control::Interrupt { turn: Some(1) });
         poll(&host, &child);
-        while answers(&store, &child).is_empty() {
+        for _ in 0..100 {
             tokio::task::yield_now().await;
         }
         gate.open(1);
@@ -379,6 +379,53 @@ fn a_shutdown_does_not_swallow_a_request_to_end_the_turn() {
         leave(&peer, &to, Control::Interrupt { turn: Some(1) });
         system.shutdown().await;
     });
+    store = store.reopen();
+    on_paused_time(async {
+        let system = store.system(slow(&gate)).await;
+        let host = system.host();
+        host.recover(None).await.unwrap();
+        quiet(&host).await;
+    });
+    assert_eq!(how(&store, &child), [pair("one", "disposed"), pair("one", "aborted")]);
+    assert_eq!(answers(&store, &child), [pair("interrupt", "done")]);
+    clean(&store);
+}
+
+#[test]
+fn a_turn_that_a_shutdown_ends_answers_no_request_and_its_message_is_ended_by_the_next_process() {
+    let mut store = Witness::new();
+    let child = store.child(&store.root("root", "root"), "child", "slow");
+    let gate = Barrier::new();
+    let mut config = slow(&gate);
+    let at = gate.clone();
+    play(&mut config, "slow", move |turn: Turn| {
+        let at = at.clone();
+        async move {
+            turn.cancelled().cancelled().await;
+            at.pass().await;
+            Ok(TurnEnd::Completed)
+        }
+    });
+    let (to, watched) = (child.clone(), store.clone());
+    on_paused_time(async {
+        let system = watched.system(config).await;
+        let host = system.host();
+        let mut occurrences = host.subscribe();
+        host.send(&to, "one", None).await.unwrap();
+        until(&mut occurrences, |occurrence| matches!(occurrence, Occurrence::TurnStarted { .. })).await;
+        let asked = async {
+            gate.reached().await;
+            leave(&watched, &to, Control::Interrupt { turn: Some(1) });
+            poll(&host, &to);
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            gate.open(1);
+        };
+        tokio::join!(system.shutdown(), asked);
+        assert_eq!(code(host.interrupt(&to, PATIENCE).await), "DRAINING");
+    });
+    assert_eq!((how(&store, &child), answers(&store, &child)), (vec![pair("one", "disposed")], vec![]));
     store = store.reopen();
     on_paused_time(async {
         let system = store.system(slow(&gate)).await;

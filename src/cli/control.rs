@@ -36,7 +36,7 @@ pub(crate) struct InterruptArgs {
 ///
 /// Whoever waits for the message's turn hears of it. A message that has a turn, whatever became of it, cannot be taken back any more.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  greenroom show 7f3a\n  greenroom withdraw 7f3a 0d1c\n  greenroom withdraw 7f3a 0d1c --timeout 30s --json")]
+#[command(after_help = "Example:\n  greenroom withdraw 7f3a 0d1c\n  greenroom withdraw 7f3a 0d1c --timeout 30s --json")]
 pub(crate) struct WithdrawArgs {
     /// The session, by its id or a unique beginning of it.
     #[arg(value_name = "ID")]

@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use greenroom_actors::{
     Behavior, Config, Host, Occurrence, RootHandle, System, Turn, TurnEnd, TurnError,
     catalog::Listing,
-    error::{ListError, QueryError},
+    error::{ControlError, ListError, QueryError},
     host::{NewRoot, RootError},
     query::{EventWindow, Page, Trace},
 };
@@ -13,7 +13,7 @@ use greenroom_session::{
     clock::{Clock, IdSource},
     digest::{DigestError, StoreDigest},
     event::Event,
-    id::{Seq, SessionId},
+    id::{MessageId, Seq, SessionId},
     message::text_of,
     store::{Store, StoreError},
 };
@@ -367,6 +367,29 @@ impl Runtime {
     /// Some may have been woken.
     pub async fn recover(&self, root: Option<&SessionId>) -> Result<Vec<SessionId>, StoreError> {
         self.host.recover(root).await
+    }
+
+    /// Ends the turn that is under way in a session, as `aborted`, which is final, and returns its number; the queue goes on. Waits for another process that
+    /// holds the session for as long as `patience`. See [`Host::interrupt`].
+    ///
+    /// # Errors
+    /// [`ControlError`], as [`Host::interrupt`].
+    ///
+    /// # Cancel safety
+    /// What was asked may be done all the same.
+    pub async fn interrupt(&self, session: &SessionId, patience: Duration) -> Result<u64, ControlError> {
+        self.host.interrupt(session, patience).await
+    }
+
+    /// Takes a message back that has no turn yet. Waits for another process that holds the session for as long as `patience`. See [`Host::withdraw`].
+    ///
+    /// # Errors
+    /// [`ControlError`], as [`Host::withdraw`].
+    ///
+    /// # Cancel safety
+    /// What was asked may be done all the same.
+    pub async fn withdraw(&self, session: &SessionId, message: &MessageId, patience: Duration) -> Result<(), ControlError> {
+        self.host.withdraw(session, message, patience).await
     }
 
     /// Returns what the session itself said last, if it has said anything. Costs the length of its log.

@@ -14,14 +14,14 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    activation::ActivationMessage,
     catalog::{self, CatalogMessage, Entry},
+    control,
     delegate::{Delegate, Delegated},
-    error::{DeliverError, ListError, QueryError, StartError, WriteError},
+    error::{ControlError, DeliverError, ListError, QueryError, StartError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
     race::race_point,
-    reach::{addressee, header_of, not_continuable},
+    reach::{addressee, not_continuable},
     services::Services,
     turn_core::{Effect, InHand, TurnCore},
 };
@@ -327,25 +327,49 @@ impl Agent {
         }
     }
 
-    /// Asks a live direct child to end its turn, as `aborted`; its queue goes on. A child without a turn is left alone.
+    /// Ends the turn that is under way in a direct child, as `aborted`; its queue goes on. Returns the number of the turn. See [`Host::interrupt`](crate::Host::interrupt).
     ///
     /// # Errors
-    /// [`DeliverError::Unauthorized`] if this is not its parent, [`DeliverError::NotResumable`] if there is no such child.
+    /// [`ControlError::Unauthorized`] if this is not its parent, and as [`Host::interrupt`](crate::Host::interrupt).
     ///
     /// # Cancel safety
-    /// Asked or not.
-    pub async fn interrupt(&self, child: &SessionId) -> Result<(), DeliverError> {
-        let header = header_of(&self.services, child).await?;
+    /// What was asked may be done all the same.
+    pub async fn interrupt(&self, child: &SessionId, patience: Duration) -> Result<u64, ControlError> {
+        self.may_control(child).await?;
+        control::interrupt(&self.services, child, "parent", patience).await
+    }
+
+    /// Takes a message back that this agent sent to a direct child and that has no turn yet. See [`Host::withdraw`](crate::Host::withdraw).
+    ///
+    /// # Errors
+    /// [`ControlError::Unauthorized`] if this is not its parent or the message is of somebody else, and as [`Host::withdraw`](crate::Host::withdraw).
+    ///
+    /// # Cancel safety
+    /// What was asked may be done all the same.
+    pub async fn withdraw(&self, child: &SessionId, message: &MessageId, patience: Duration) -> Result<(), ControlError> {
+        self.may_control(child).await?;
+        // What a message says of its sender never changes, so it may be looked at before.
+        if let Some(source) = control::sender_of(&self.services, child, message).await?
+            && !matches!(&source, Source::Coordinator { session } if session == self.view.id())
+        {
+            return Err(ControlError::Unauthorized { child: child.clone(), reason: "the message is of somebody else" });
+        }
+        control::withdraw(&self.services, child, message, "parent", patience).await
+    }
+
+    async fn may_control(&self, child: &SessionId) -> Result<(), ControlError> {
+        let unauthorized = |reason| Err(ControlError::Unauthorized { child: child.clone(), reason });
+        let header = if let Some(view) = self.services.live.get(child) {
+            view.header.clone()
+        } else {
+            let wanted = child.clone();
+            let found = self.services.readers.read(move |reader| reader.header(&wanted)).await;
+            found.map_err(|error| ControlError::from_load(child, error))?.ok_or_else(|| ControlError::NotFound(child.clone()))?
+        };
         if header.parent.as_ref() != Some(self.view.id()) {
-            return Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" });
+            return unauthorized("it belongs to another parent session");
         }
-        if let Some(reason) = self.over() {
-            return Err(DeliverError::Unauthorized { child: child.to_string(), reason });
-        }
-        if let Some(view) = self.services.live.get(child) {
-            drop(view.actor.send_message(ActivationMessage::Interrupt { turn: None, cause: "parent".into() }));
-        }
-        Ok(())
+        self.over().map_or(Ok(()), unauthorized)
     }
 
     /// Lists the direct children, oldest first, without waking any and without writing anything. Broken ones are entries.

@@ -1,6 +1,6 @@
 //! The host: the authority of whoever owns the store, and the handles that keep roots.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use greenroom_session::{
     digest::{DigestError, StoreDigest},
@@ -15,10 +15,10 @@ use tokio::sync::{broadcast, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    activation::ActivationMessage,
     agent::{Agent, answered},
     catalog::{self, CatalogMessage, Listing},
-    error::{ActivateError, DeliverError, ListError, QueryError, StartError, WriteError},
+    control,
+    error::{ActivateError, ControlError, DeliverError, ListError, QueryError, StartError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
     query::{EventWindow, Page, QueryMessage, Trace},
@@ -189,9 +189,36 @@ impl Host {
         Err(DeliverError::Write(WriteError::Ended))
     }
 
-    /// Ends the turn of a session that is live here, as `aborted`; its queue goes on. Returns whether a live session was asked.
-    pub fn interrupt(&self, session: &SessionId, cause: impl Into<String>) -> bool {
-        self.services().live.get(session).is_some_and(|view| view.actor.send_message(ActivationMessage::Interrupt { turn: None, cause: cause.into() }).is_ok())
+    /// Ends the turn that is under way in a session, as `aborted`, which is final; its queue goes on. Returns the number of the turn.
+    ///
+    /// A session that another live process holds is asked by a durable request, and its answer awaited for as long as `patience`. One that nobody holds, whose
+    /// turn a crash or a shutdown cut off, is answered here: the message of that turn is not served again. Only the turn that was under way is
+    /// ended, never a later one. Durable on return.
+    ///
+    /// # Errors
+    /// [`ControlError::NotFound`] if there is no such session, [`ControlError::NotRunning`] if no turn is under way or it came to its end by
+    /// itself, [`ControlError::TimedOut`] if there was no answer in time (what was asked of another process stays asked; the same call again waits for the answer),
+    /// [`ControlError::NotResumable`] if its log is damaged or of a later version, [`ControlError::Draining`] during a shutdown, and [`ControlError::Write`] or
+    /// [`ControlError::Read`] if the store failed.
+    ///
+    /// # Cancel safety
+    /// What was asked may be done all the same.
+    pub async fn interrupt(&self, session: &SessionId, patience: Duration) -> Result<u64, ControlError> {
+        control::interrupt(&self.services(), session, "user", patience).await
+    }
+
+    /// Takes a message back that has no turn yet: it leaves the inbox with an event that says so. What was taken back before stays so. Durable on return.
+    ///
+    /// Whoever holds the session answers, as for [`Host::interrupt`]. Only messages that become a turn of their own can be taken back, notes cannot.
+    ///
+    /// # Errors
+    /// [`ControlError::AlreadyStarted`] if the message has a turn, whatever became of it, [`ControlError::NotPending`] if no such message
+    /// waits for a turn of its own, and as [`Host::interrupt`].
+    ///
+    /// # Cancel safety
+    /// What was asked may be done all the same.
+    pub async fn withdraw(&self, session: &SessionId, message: &MessageId, patience: Duration) -> Result<(), ControlError> {
+        control::withdraw(&self.services(), session, message, "user", patience).await
     }
 
     /// Lists the children of a session, or the roots and orphans if `None`, without waking any and without writing anything.

@@ -53,6 +53,7 @@ pub mod agent;
 pub mod behavior;
 pub mod catalog;
 pub mod config;
+mod control;
 pub mod delegate;
 pub mod error;
 pub mod host;
@@ -71,6 +72,7 @@ mod supervisor;
 pub mod system;
 pub mod turn;
 mod turn_core;
+mod visit;
 mod wait;
 
 #[cfg(test)]

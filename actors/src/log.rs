@@ -52,7 +52,7 @@ type ClaimResult = Result<Option<Claimed>, WriteError>;
 #[derive(Debug)]
 enum Deferred {
     Append { bodies: Vec<Body>, take: Vec<Order>, reply: oneshot::Sender<Pending> },
-    Claim { bodies: Vec<Body>, kind: ClaimKind, reply: oneshot::Sender<ClaimResult> },
+    Claim { bodies: Vec<Body>, take: Vec<Order>, kind: ClaimKind, reply: oneshot::Sender<ClaimResult> },
 }
 
 /// A claim that has been handed over.
@@ -108,22 +108,22 @@ impl SessionLog {
     /// # Cancel safety
     /// The claim goes on and is folded; only its result is lost.
     pub(crate) async fn claim(self: &Arc<Self>, kind: ClaimKind) -> ClaimResult {
-        self.append_and_claim(Vec::new(), kind).await
+        self.append_and_claim(Vec::new(), Vec::new(), kind).await
     }
 
-    /// Appends events, and in the same batch opens the next turn or joins notes.
+    /// Appends events, taking messages out of the inbox, and in the same batch opens the next turn or joins notes.
     ///
     /// # Cancel safety
     /// As with [`SessionLog::claim`].
-    pub(crate) async fn append_and_claim(self: &Arc<Self>, bodies: Vec<Body>, kind: ClaimKind) -> ClaimResult {
+    pub(crate) async fn append_and_claim(self: &Arc<Self>, bodies: Vec<Body>, take: Vec<Order>, kind: ClaimKind) -> ClaimResult {
         let claiming = {
             let mut inner = self.lock();
             if inner.claiming {
                 let (reply, result) = oneshot::channel();
-                inner.deferred.push_back(Deferred::Claim { bodies, kind, reply });
+                inner.deferred.push_back(Deferred::Claim { bodies, take, kind, reply });
                 Claiming::UnderWay(result)
             } else {
-                self.claim_now(&mut inner, bodies, kind)
+                self.claim_now(&mut inner, bodies, take, kind)
             }
         };
         match claiming {
@@ -132,7 +132,7 @@ impl SessionLog {
         }
     }
 
-    fn claim_now(self: &Arc<Self>, inner: &mut Inner, bodies: Vec<Body>, kind: ClaimKind) -> Claiming {
+    fn claim_now(self: &Arc<Self>, inner: &mut Inner, bodies: Vec<Body>, take: Vec<Order>, kind: ClaimKind) -> Claiming {
         let (appends, time) = (!bodies.is_empty(), self.clock.now_ms());
         let events = match inner.place(bodies, time) {
             Ok(events) => events,
@@ -141,7 +141,7 @@ impl SessionLog {
         let first_seq = inner.fold.head().next_seq;
         let claim = Op::Claim(Claim { fence: self.fence.clone(), first_seq, kind, time });
         let (appended, claimed) = if appends {
-            let append = Op::Append(Append { fence: self.fence.clone(), events, take: Vec::new() });
+            let append = Op::Append(Append { fence: self.fence.clone(), events, take });
             let [appended, claimed] = self.journal.submit([append, claim]);
             (appended, claimed)
         } else {
@@ -174,7 +174,7 @@ impl SessionLog {
             match inner.deferred.pop_front() {
                 None => return,
                 Some(Deferred::Append { bodies, take, reply }) => drop(reply.send(self.append_now(inner, bodies, take))),
-                Some(Deferred::Claim { bodies, kind, reply }) => match self.claim_now(inner, bodies, kind) {
+                Some(Deferred::Claim { bodies, take, kind, reply }) => match self.claim_now(inner, bodies, take, kind) {
                     Claiming::Done(result) => drop(reply.send(result)),
                     Claiming::UnderWay(result) => {
                         tokio::spawn(async move { drop(reply.send(result.await.unwrap_or(Err(WriteError::Ended)))) });
@@ -221,7 +221,9 @@ impl Inner {
             return Err(error.clone());
         }
         let open = self.fold.head().open.as_ref();
-        if bodies.iter().any(|body| is_late(body, open)) {
+        // A turn that is begun and ended at once is nobody's who could be late.
+        let begins = matches!(bodies.first(), Some(Body::TurnStart { .. }));
+        if !begins && bodies.iter().any(|body| is_late(body, open)) {
             // Its handle was used on another thread while it ended.
             return Err(Refused::Invalid { code: TURN_ENDED, message: "the turn has ended".into() }.into());
         }

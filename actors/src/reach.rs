@@ -14,19 +14,6 @@ use serde_json::Value;
 
 use crate::{error::DeliverError, services::Services};
 
-pub(crate) async fn header_of(services: &Services, id: &SessionId) -> Result<Arc<Header>, DeliverError> {
-    if let Some(view) = services.live.get(id) {
-        return Ok(view.header.clone());
-    }
-    let wanted = id.clone();
-    let unavailable = |reason: String| DeliverError::NotResumable { child: id.to_string(), reason };
-    match services.readers.read(move |reader| reader.header(&wanted)).await {
-        Ok(Some(header)) => Ok(header),
-        Ok(None) => Err(unavailable("there is no such session".into())),
-        Err(error) => Err(unavailable(error.to_string())),
-    }
-}
-
 pub(crate) fn not_continuable(id: &SessionId) -> DeliverError {
     DeliverError::NotResumable { child: id.to_string(), reason: "it has no supported continuation state; do not try again".into() }
 }

@@ -144,7 +144,10 @@ type Waiting = oneshot::Sender<Result<Arc<LiveView>, ActivateError>>;
 
 #[derive(Debug)]
 enum State {
-    Starting,
+    Starting {
+        /// Another process has written to it meanwhile: it may have been asked something.
+        asked: bool,
+    },
     Live(Arc<LiveView>),
     Closing(Arc<LiveView>),
 }
@@ -160,6 +163,8 @@ pub(crate) struct RegistryState {
     owned: HashMap<SessionId, HashSet<SessionId>>,
     /// Sessions that could not be activated, and why: what looks for work by itself leaves them alone.
     refused: HashMap<SessionId, &'static str>,
+    /// Sessions that another process held when they were to be started, and that are looked at once more.
+    held: HashSet<SessionId>,
     next: Incarnation,
     // In order, so that whoever is told at the same time is told in the same order by every run of one seed.
     childless: BTreeMap<SessionId, Vec<oneshot::Sender<()>>>,
@@ -190,6 +195,7 @@ impl Actor for Registry {
             entries: HashMap::new(),
             owned: HashMap::new(),
             refused: HashMap::new(),
+            held: HashSet::new(),
             next: 0,
             childless: BTreeMap::new(),
             gone: BTreeMap::new(),
@@ -262,7 +268,7 @@ impl RegistryState {
                     self.owned.entry(parent.clone()).or_default().insert(session.clone());
                 }
                 match &entry.state {
-                    State::Starting => entry.rewake = true,
+                    State::Starting { .. } => entry.rewake = true,
                     State::Live(view) | State::Closing(view) => {
                         if !view.wake() {
                             entry.rewake = true;
@@ -306,7 +312,10 @@ impl RegistryState {
         if let Some(parent) = &parent {
             self.owned.entry(parent.clone()).or_default().insert(session.clone());
         }
-        self.entries.insert(session.clone(), Entry { incarnation, parent, state: State::Starting, rewake: false, waiting, wants_settle: false, idle: false });
+        self.entries.insert(
+            session.clone(),
+            Entry { incarnation, parent, state: State::Starting { asked: false }, rewake: false, waiting, wants_settle: false, idle: false },
+        );
         services.live.begin(&session);
         let request = StartRequest { session, incarnation, keep };
         tokio::spawn(start(services.clone(), myself.clone(), request));
@@ -333,6 +342,7 @@ impl RegistryState {
                 let Some(entry) = self.entries.get_mut(&session) else { return };
                 let parent = view.header().parent.clone();
                 let rewake = std::mem::take(&mut entry.rewake);
+                let asked = matches!(entry.state, State::Starting { asked: true });
                 let waiting = std::mem::take(&mut entry.waiting);
                 entry.parent.clone_from(&parent);
                 entry.state = State::Live(view.clone());
@@ -342,6 +352,9 @@ impl RegistryState {
                 services.live.insert(view.clone());
                 // Only now may it act: whatever it says of itself meets an entry that knows it.
                 drop(view.actor.send_message(ActivationMessage::Go));
+                if asked {
+                    drop(view.actor.send_message(ActivationMessage::Requests));
+                }
                 if rewake {
                     view.wake();
                 }
@@ -361,8 +374,14 @@ impl RegistryState {
                 let parent = entry.parent.clone();
                 self.not_activated(services, &session, &error);
                 self.leave(myself, services, &session, false);
-                if matches!(error, ActivateError::Write(_) | ActivateError::Deadline(_) | ActivateError::Read(_)) {
+                let again = match error {
                     // Its epoch may have begun all the same, and nobody else looks after what this process holds.
+                    ActivateError::Write(_) | ActivateError::Deadline(_) | ActivateError::Read(_) => true,
+                    // Whoever holds it serves what it has, unless it is there for a visit only: that is over by the next look.
+                    ActivateError::Held { .. } => self.held.insert(session.clone()) || !self.held.remove(&session),
+                    _ => false,
+                };
+                if again {
                     look_again(myself, session, parent);
                 }
             }
@@ -412,7 +431,12 @@ impl RegistryState {
     fn foreign(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, sessions: Vec<SessionId>) {
         let mut strangers = sessions.is_empty();
         for session in sessions {
-            if self.entries.contains_key(&session) {
+            if let Some(entry) = self.entries.get_mut(&session) {
+                // A wake is answered by a claim, which leaves requests alone.
+                match &mut entry.state {
+                    State::Starting { asked } => *asked = true,
+                    State::Live(view) | State::Closing(view) => drop(view.actor.send_message(ActivationMessage::Requests)),
+                }
                 self.wake(myself, services, session, None);
             } else {
                 strangers = true;

@@ -17,7 +17,7 @@ use crate::{
     catalog::CatalogMessage,
     config::Config,
     error::WriteError,
-    journal::JournalHandle,
+    journal::{JournalHandle, Pending},
     live::{LiveTable, LiveView},
     occurrence::Occurrence,
     pins::Pins,
@@ -88,10 +88,7 @@ impl Services {
         message: Arc<Message>,
     ) -> Result<Done, WriteError> {
         let wake = message.wake;
-        // A notice is never refused: it is the last word of a session, and there is one for a turn.
-        let note_limit = if message.source.kind() == "subagent-settled" { u64::MAX } else { self.config.note_limit };
-        let accept = Accept { session: session.clone(), message, inbox_limit: self.config.inbox_limit, note_limit };
-        let [pending] = self.journal.submit([Op::Accept(accept)]);
+        let pending = self.offer(session, message);
         let mut waker = Waker { services: self, session, live, parent, armed: wake };
         let done = pending.done_within(self.config.ask_deadline).await;
         race_point!("accepted-before-wake");
@@ -99,6 +96,22 @@ impl Services {
         waker.armed = wake && !matches!(done, Err(WriteError::Refused(_) | WriteError::NotCommitted(_)));
         drop(waker);
         done
+    }
+
+    /// Accepts a message as [`Services::accept`] does, and wakes nobody.
+    ///
+    /// # Cancel safety
+    /// The acceptance goes on.
+    pub(crate) async fn leave_message(&self, session: &SessionId, message: Arc<Message>) -> Result<Done, WriteError> {
+        self.offer(session, message).done_within(self.config.ask_deadline).await
+    }
+
+    fn offer(&self, session: &SessionId, message: Arc<Message>) -> Pending {
+        // A notice is never refused: it is the last word of a session, and there is one for a turn.
+        let note_limit = if message.source.kind() == "subagent-settled" { u64::MAX } else { self.config.note_limit };
+        let accept = Accept { session: session.clone(), message, inbox_limit: self.config.inbox_limit, note_limit };
+        let [pending] = self.journal.submit([Op::Accept(accept)]);
+        pending
     }
 
     /// Has a session look into its inbox, starting it if need be.

@@ -270,10 +270,10 @@ impl Turn {
                 self.core.append(vec![start])?;
                 self.broken()
             }
-            None => Ok(self.core.view.log.append_and_claim(vec![start], ClaimKind::Notes).await.map(|_| ())?),
+            None => Ok(self.core.view.log.append_and_claim(vec![start], Vec::new(), ClaimKind::Notes).await.map(|_| ())?),
             Some(step) => {
                 let end = Body::StepEnd { turn, step, cut: None };
-                Ok(self.core.view.log.append_and_claim(vec![end, start], ClaimKind::Notes).await.map(|_| ())?)
+                Ok(self.core.view.log.append_and_claim(vec![end, start], Vec::new(), ClaimKind::Notes).await.map(|_| ())?)
             }
         }
     }

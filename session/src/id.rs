@@ -287,6 +287,11 @@ pub fn chance(seed: u64, session: &SessionId, message: &MessageId) -> u64 {
     one ^ other
 }
 
+/// Returns the id of a request to the holder of a session: the same request is the same message.
+pub(crate) fn control_id(op: &str, target: &[u8]) -> MessageId {
+    MessageId::from_uuid(derive(&[b"control", op.as_bytes(), target]))
+}
+
 /// Derives a version 5 UUID from parts; lengths are part of the name, so that no two lists of parts collide.
 fn derive(parts: &[&[u8]]) -> Uuid {
     let mut name = Vec::with_capacity(parts.iter().map(|part| part.len() + 8).sum());

@@ -13,7 +13,7 @@
 //! - [`head`] and [`fold`]: the one fold; everything that is derived from records is derived there.
 //! - [`surface`]: what a model sees, as positions in the log.
 //! - [`recover`]: the closing events of a turn that a crash cut off.
-//! - [`turns`]: which message becomes the next turn, and the events that open it.
+//! - [`turns`]: which message becomes the next turn, and the events that open it. [`requests`]: what answers a request to end a turn or to take a message back.
 //! - [`store`]: the [`Store`](store::Store) trait, its operations, and the stores.
 //! - [`listing`]: what a listing says of a child.
 //! - [`text`]: the rule for labels, and how text is shown so that a terminal obeys none of it. [`limits`]: the bounds.
@@ -58,6 +58,7 @@ pub mod listing;
 pub mod message;
 pub mod place;
 pub mod recover;
+pub mod requests;
 pub mod store;
 pub mod surface;
 pub mod text;

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::{
-    id::{Epoch, IdError, MessageId, Order, SessionId},
+    id::{Epoch, IdError, MessageId, Order, SessionId, control_id},
     limits::MAX_MESSAGE_BYTES,
 };
 
@@ -206,6 +206,24 @@ pub enum Control {
         /// The message.
         target: MessageId,
     },
+}
+
+impl Control {
+    /// Returns the name of what is asked.
+    pub fn op(&self) -> &'static str {
+        match self {
+            Self::Interrupt { .. } => "interrupt",
+            Self::Withdraw { .. } => "withdraw",
+        }
+    }
+
+    /// Returns the id that a request of this kind has in an inbox: whoever asks the same again makes the same request, which is answered once.
+    pub fn id(&self) -> MessageId {
+        match self {
+            Self::Interrupt { turn } => control_id(self.op(), &turn.map_or_else(Vec::new, |turn| turn.to_be_bytes().to_vec())),
+            Self::Withdraw { target } => control_id(self.op(), target.as_str().as_bytes()),
+        }
+    }
 }
 
 /// A message as its sender wrote it.

@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::{completions, list, log, man, run, send, show, stress, tree};
+use super::{completions, control, list, log, man, run, send, show, stress, tree};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -63,6 +63,8 @@ pub(crate) enum Verb {
     Show(show::ShowArgs),
     Log(log::LogArgs),
     Send(send::SendArgs),
+    Interrupt(control::InterruptArgs),
+    Withdraw(control::WithdrawArgs),
     Stress(stress::StressArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),

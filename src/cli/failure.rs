@@ -5,7 +5,7 @@ use std::{borrow::Cow, error::Error, process::ExitCode};
 use greenroom::{
     OpenError,
     actors::{
-        error::{ActivateError, DeliverError, ListError, QueryError, StartError, WriteError},
+        error::{ActivateError, ControlError, DeliverError, ListError, QueryError, StartError, WriteError},
         host::RootError,
     },
     program::{BindError, ProgramErrors},
@@ -136,6 +136,7 @@ coded!(
     ActivateError,
     BindError,
     CommitError,
+    ControlError,
     DeliverError,
     IdError,
     LoadError,

@@ -51,6 +51,8 @@ fn execute(line: &CommandLine, store_typed: bool, terminal: &mut Terminal) -> Re
         Verb::Send(args) => args.execute(&url, terminal)?,
         Verb::Stress(args) => args.execute(store_typed.then_some(&url), terminal)?,
         Verb::Completions(_) | Verb::Man(_) => {}
+        Verb::Interrupt(args) => args.execute(&url, terminal)?,
+        Verb::Withdraw(args) => args.execute(&url, terminal)?,
     }
     Ok(ExitCode::SUCCESS)
 }

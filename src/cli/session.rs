@@ -1,7 +1,10 @@
-//! Which session is meant: a whole id, or the beginning of one.
+//! Which session or message is meant: a whole id, or the beginning of one.
+
+use std::collections::BTreeSet;
 
 use greenroom::session::{
-    id::SessionId,
+    event::Body,
+    id::{MessageId, SessionId},
     store::{LoadError, Reader},
 };
 use serde_json::json;
@@ -27,7 +30,38 @@ pub(crate) fn resolve(reader: &mut dyn Reader, text: &str) -> Result<SessionId, 
     if text.chars().count() < SHORTEST_PREFIX {
         return Err(missing().help(format!("give the whole id or its first {SHORTEST_PREFIX} characters; `greenroom list` shows the roots")));
     }
-    let mut found = reader.find(text, MAX_CANDIDATES + 1)?;
+    pick(reader.find(text, MAX_CANDIDATES + 1)?, text, "sessions", missing)
+}
+
+/// Finds the message that a user means by a whole id or by a unique beginning of four characters or more, among those that wait in a session and those
+/// that have left its inbox. Costs the length of the session for a beginning.
+pub(crate) fn resolve_message(reader: &mut dyn Reader, session: &SessionId, text: &str) -> Result<MessageId, Failure> {
+    let id = MessageId::new(text)?;
+    if reader.message(session, &id)?.is_some() {
+        return Ok(id);
+    }
+    let missing = || Failure::new("NOT_PENDING", format!("session {session} has no message {text:?}"));
+    if text.chars().count() < SHORTEST_PREFIX {
+        return Err(
+            missing().help(format!("give the whole id or its first {SHORTEST_PREFIX} characters; `greenroom show {session}` lists the messages that wait"))
+        );
+    }
+    let log = reader.load(session)?;
+    let mut known: BTreeSet<MessageId> = log.fold.pending().filter(|record| record.message.control.is_none()).map(|record| record.message.id.clone()).collect();
+    let inherited = log.fold.header().seed_length;
+    for event in log.events.into_iter().filter(|event| event.seq >= inherited) {
+        match event.body {
+            Body::TurnStart { message, .. } | Body::MessageWithdrawn { message, .. } => drop(known.insert(message)),
+            Body::NoteJoined { notes, .. } => known.extend(notes),
+            _ => {}
+        }
+    }
+    let found = known.into_iter().filter(|id| id.as_str().starts_with(text)).take(MAX_CANDIDATES + 1).collect();
+    pick(found, text, "messages", missing)
+}
+
+/// Takes the one that was found.
+fn pick<T: ToString>(mut found: Vec<T>, text: &str, kind: &str, missing: impl Fn() -> Failure) -> Result<T, Failure> {
     match found.len() {
         0 => Err(missing()),
         1 => found.pop().ok_or_else(missing),
@@ -35,7 +69,7 @@ pub(crate) fn resolve(reader: &mut dyn Reader, text: &str) -> Result<SessionId, 
             let more = n > MAX_CANDIDATES;
             found.truncate(MAX_CANDIDATES);
             let candidates: Vec<String> = found.iter().map(ToString::to_string).collect();
-            let mut message = format!("{text:?} begins the ids of several sessions:");
+            let mut message = format!("{text:?} begins the ids of several {kind}:");
             for candidate in &candidates {
                 message.push_str("\n  ");
                 message.push_str(candidate);

@@ -1,7 +1,7 @@
 //! An audit of a store in plain SQL and plain JSON. It uses none of greenroom's code, so that it cannot share a mistake with it.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::Path,
 };
 
@@ -122,12 +122,14 @@ impl Audited {
             }
         }
         let by_message = self.turns();
+        let withdrawn = self.withdrawn();
         let mut served = Vec::new();
         for accepted in self.inbox.iter().filter(|accepted| accepted.is_turn) {
             let Some(starts) = by_message.get(&accepted.id) else {
-                assert!(accepted.pending, "{id}: message {} has left the inbox without a turn", accepted.id);
+                assert_ne!(accepted.pending, withdrawn.contains(&accepted.id), "{id}: message {} has left the inbox without a turn", accepted.id);
                 continue;
             };
+            assert!(!withdrawn.contains(&accepted.id), "{id}: message {} was taken back and has a turn", accepted.id);
             assert!(!accepted.pending, "{id}: message {} has a turn and is still in the inbox", accepted.id);
             for (attempt, start) in starts.iter().enumerate() {
                 assert_eq!(start.2, attempt as u64 + 1, "{id}: attempts of message {} do not count", accepted.id);
@@ -143,7 +145,8 @@ impl Audited {
     /// Checks that every message was served to a final end and nothing is left open.
     pub(crate) fn check_finished(&self) {
         self.check();
-        for accepted in self.inbox.iter().filter(|accepted| accepted.is_turn) {
+        let withdrawn = self.withdrawn();
+        for accepted in self.inbox.iter().filter(|accepted| accepted.is_turn && !withdrawn.contains(&accepted.id)) {
             let turns = self.turns();
             let end = turns.get(&accepted.id).and_then(|starts| starts.last()).and_then(|start| start.3.clone());
             assert!(matches!(end.as_deref(), Some("completed" | "error" | "aborted" | "max_tokens")), "{}: message {} ended {end:?}", self.id, accepted.id);
@@ -151,6 +154,14 @@ impl Audited {
         assert!(self.inbox.iter().all(|accepted| !accepted.pending), "{}: something is still pending", self.id);
         let last = self.events.iter().rev().find(|event| event["type"].as_str().unwrap().starts_with("activation/")).map(|event| event["type"].clone());
         assert_eq!(last, Some("activation/end".into()), "{}: its last epoch has no end", self.id);
+    }
+
+    /// Returns the messages that were taken back, each once.
+    fn withdrawn(&self) -> BTreeSet<String> {
+        let all: Vec<_> = self.of("message/withdrawn").map(|(_, data)| data["message"].as_str().unwrap().to_owned()).collect();
+        let once: BTreeSet<_> = all.iter().cloned().collect();
+        assert_eq!(once.len(), all.len(), "{}: a message was taken back twice", self.id);
+        once
     }
 
     /// Returns how the last turn of each `turn` message ended.

@@ -20,6 +20,8 @@ mod cli_show;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod codes;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod control;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod crash;
 mod docs;
 #[cfg(feature = "sqlite")]

@@ -3,13 +3,14 @@
 //! Serves the messages of its durable inbox one turn at a time. Everything it knows is in the session's log; dropping it loses
 //! nothing but warmth.
 //!
-//! **Messages.** `Go` and `Shutdown` from the Registry, `Wake` from whoever delivered, `Slot` and `TurnDone` from its own tasks, `Interrupt` from the parent
-//! or the host.
+//! **Messages.** `Go`, `Requests` and `Shutdown` from the Registry, `Wake` from whoever delivered, `Slot` and `TurnDone` from its own tasks, `Ask` from the
+//! parent or the host.
 //! **State.** The log's fold and the behaviour; rebuilt from the log by `start`. Which messages wait is known to the store alone.
 //! **Order.** The next turn is the pending message of the smallest order, taken in the transaction that writes `turn/start`.
 //! **End.** Settles when the store says that nothing is pending and the Registry that no child is owned. A crash mid-turn leaves an open turn, closed by the
 //! next epoch and served again. The guard in the state reports every end, also after a panic.
 
+mod requests;
 mod settle;
 mod start;
 
@@ -26,6 +27,7 @@ use greenroom_session::{
     fold::DescriptorState,
     header::Header,
     id::Epoch,
+    message::Control,
     store::ClaimKind,
     turns::Claimed,
 };
@@ -35,8 +37,11 @@ use tokio::{
     task::AbortHandle,
 };
 
+use requests::Asker;
+
 use crate::{
     behavior::{Behavior, TurnEnd, TurnError},
+    control::Answered,
     error::WriteError,
     live::{Gate, LiveView},
     log::SessionLog,
@@ -50,6 +55,7 @@ use crate::{
 
 #[cfg(test)]
 pub(crate) use settle::plant;
+pub(crate) use settle::{notice, told};
 pub(crate) use start::{StartRequest, start};
 
 /// What an Activation is told.
@@ -63,13 +69,17 @@ pub(crate) enum ActivationMessage {
     Slot(OwnedSemaphorePermit),
     /// The turn under way has come to its end.
     TurnDone(Box<TurnDone>),
-    /// End the turn under way; the queue goes on.
-    Interrupt {
-        /// Which turn; whichever it is if `None`.
-        turn: Option<u64>,
-        /// Recorded with the end.
-        cause: String,
+    /// End the turn under way, or give a message back; the queue goes on.
+    Ask {
+        /// What is asked.
+        control: Control,
+        /// Recorded with what is done.
+        by: &'static str,
+        /// Gets the answer when it is durable.
+        reply: oneshot::Sender<Answered>,
     },
+    /// Another process may have left a request in the inbox.
+    Requests,
     /// The interrupted turn did not heed its cancellation.
     Overdue {
         /// The turn.
@@ -114,6 +124,8 @@ pub(crate) struct ActivationArgs {
     pub(crate) give: oneshot::Sender<Arc<LiveView>>,
     pub(crate) behavior: Box<dyn Behavior>,
     pub(crate) opened: Option<Claimed>,
+    /// Whether requests wait in the inbox; they are answered before the first claim.
+    pub(crate) asked: bool,
     pub(crate) slot: Option<OwnedSemaphorePermit>,
     pub(crate) incarnation: Incarnation,
     pub(crate) registry: ActorRef<RegistryMessage>,
@@ -126,6 +138,7 @@ pub(crate) struct ActivationState {
     next: Claim,
     slot: Slot,
     running: Option<Running>,
+    asked: bool,
     shutdown: Option<EpochEnd>,
     guard: EndGuard,
 }
@@ -160,6 +173,8 @@ struct Running {
     task: Option<AbortHandle>,
     /// The first cause wins.
     ended_by: Option<TurnReason>,
+    /// Who asked for that; they are answered by the end.
+    askers: Vec<Asker>,
 }
 
 /// Reports the end of an Activation however it comes.
@@ -210,6 +225,7 @@ impl Actor for Activation {
             next: args.opened.map_or(Claim::NotAsked, Claim::Turn),
             slot: args.slot.map_or(Slot::None, Slot::Held),
             running: None,
+            asked: args.asked,
             shutdown: None,
             guard,
         })
@@ -265,10 +281,8 @@ impl ActivationState {
                 self.proceed(myself).await
             }
             ActivationMessage::TurnDone(done) => self.turn_done(myself, *done).await,
-            ActivationMessage::Interrupt { turn, cause } => {
-                self.interrupt(myself, turn, TurnReason::Aborted { cause });
-                Ok(Next::Stay)
-            }
+            ActivationMessage::Ask { control, by, reply } => self.asked(myself, control, by, reply).await,
+            ActivationMessage::Requests => self.look_for_requests(myself).await,
             ActivationMessage::Overdue { turn } => self.overdue(myself, turn).await,
             ActivationMessage::Shutdown { reason } => self.begin_shutdown(myself, reason).await,
         }
@@ -277,6 +291,9 @@ impl ActivationState {
     async fn go(&mut self, myself: &ActorRef<ActivationMessage>) -> Outcome {
         let view = &self.view;
         self.services.tell(|| Occurrence::Activated { session: view.id().clone(), epoch: view.epoch });
+        if std::mem::take(&mut self.asked) {
+            self.answer_requests(myself).await?;
+        }
         self.proceed(myself).await
     }
 
@@ -363,7 +380,7 @@ impl ActivationState {
                 Err(panic) => TurnDone { turn, behavior: None, result: TurnResult::Panicked(panic_text(&*panic)) },
             }
         });
-        self.running = Some(Running { turn, core, task: None, ended_by: None });
+        self.running = Some(Running { turn, core, task: None, ended_by: None, askers: Vec::new() });
         race_point!("before-body");
         // Most turns of a simulation end at their first poll; a task for each would cost more than the turn.
         let first = std::future::poll_fn(|cx| Poll::Ready(body.as_mut().poll(cx))).await;
@@ -390,7 +407,7 @@ impl ActivationState {
     /// Records the end of a turn and, where it can, takes the next message in the same batch. The end of a turn that is over does nothing.
     /// With `share`, whoever waits for a turn slot goes first.
     async fn end_turn(&mut self, done: TurnDone, share: bool) -> Result<(), WriteError> {
-        let Some(running) = self.running.take_if(|running| running.turn == done.turn) else { return Ok(()) };
+        let Some(mut running) = self.running.take_if(|running| running.turn == done.turn) else { return Ok(()) };
         self.behavior = Some(match done.behavior {
             Some(behavior) => behavior,
             None => self.new_behavior(),
@@ -402,6 +419,7 @@ impl ActivationState {
             TurnResult::Panicked(message) => TurnReason::error("PANIC", message),
         });
         self.next = self.close_turn(&running, reason, share).await?;
+        running.tell_callers();
         Ok(())
     }
 
@@ -417,6 +435,8 @@ impl ActivationState {
             bodies.push(Body::StepEnd { turn: running.turn, step, cut: cut.then_some(true) });
         }
         bodies.push(Body::TurnEnd { turn: running.turn, reason: reason.clone() });
+        let (answers, take) = running.answers();
+        bodies.extend(answers);
         race_point!("before-turn-end");
         // Somebody may wait for a slot: give this one up and queue for the next, or a long inbox would starve the others.
         if share && self.services.slots.available_permits() == 0 {
@@ -426,9 +446,9 @@ impl ActivationState {
         let may_claim = self.shutdown.is_none() && matches!(self.slot, Slot::Held(_));
         let claimed = if may_claim {
             self.view.gate.answer();
-            Claim::from(log.append_and_claim(bodies, ClaimKind::Turn).await?)
+            Claim::from(log.append_and_claim(bodies, take, ClaimKind::Turn).await?)
         } else {
-            log.settled(log.append(bodies, Vec::new()).done().await)?;
+            log.settled(log.append(bodies, take).done().await)?;
             Claim::NotAsked
         };
         race_point!("after-turn-end");
@@ -447,11 +467,9 @@ impl ActivationState {
         }
     }
 
-    fn interrupt(&mut self, myself: &ActorRef<ActivationMessage>, turn: Option<u64>, reason: TurnReason) {
-        let Some(running) = &mut self.running else { return };
-        if turn.is_some_and(|turn| turn != running.turn) || running.ended_by.is_some() {
-            return;
-        }
+    /// Cancels the turn under way and makes sure that it ends, for the first reason that it is given.
+    fn cut(&mut self, myself: &ActorRef<ActivationMessage>, reason: TurnReason) {
+        let Some(running) = self.running.as_mut().filter(|running| running.ended_by.is_none()) else { return };
         running.ended_by = Some(reason);
         running.core.cancel();
         let (myself, turn, grace) = (myself.clone(), running.turn, self.services.config.interrupt_grace);
@@ -489,7 +507,7 @@ impl ActivationState {
             self.shutdown = Some(reason);
         }
         if self.running.is_some() {
-            self.interrupt(myself, None, TurnReason::Disposed);
+            self.cut(myself, TurnReason::Disposed);
             return Ok(Next::Stay);
         }
         self.finish(reason).await

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use greenroom_session::{
     descriptor::Mode,
     event::{Body, EpochEnd},
-    fold::DescriptorState,
+    fold::{DescriptorState, Fold},
     head,
-    id::notice_id,
+    id::{Epoch, SessionId, notice_id},
     message::{Message, Source, text_of},
-    store::Refused,
+    store::{Done, Refused},
 };
 use tokio::sync::oneshot;
 
@@ -69,52 +69,61 @@ impl ActivationState {
 
     /// Tells the parent how the newest turn ended. Durable before the epoch ends; one turn is told of once, also when the epoch that ran it was lost.
     async fn send_notice(&mut self) -> Result<(), WriteError> {
+        let (epoch, now) = (self.view.epoch, self.services.now());
+        let Some(notice) = self.view.log.look(|fold| notice(fold, epoch, now)) else { return Ok(()) };
         let Some(parent) = self.view.header.parent.clone() else { return Ok(()) };
-        let (last, descriptor, answer) = self.view.log.look(|fold| {
-            let descriptor = match fold.descriptor() {
-                DescriptorState::One { parsed: Ok(descriptor), .. } => Some(descriptor.clone()),
-                _ => None,
-            };
-            let answer = fold.last_said().map(|message| text_of(&message.content));
-            (fold.head().last.clone(), descriptor, answer)
-        });
-        let Some(last) = last else { return Ok(()) };
-        // Whoever started a one-shot child waits for its answer and is not told twice.
-        if descriptor.as_ref().is_some_and(|descriptor| descriptor.mode == Mode::OneShot) {
-            return Ok(());
-        }
-        let label = descriptor.and_then(|descriptor| descriptor.label.clone());
-        let mut text = format!("Subagent {} ({}) has settled: its last turn {}.", self.view.id(), label.as_deref().unwrap_or("no label"), outcome_words(&last));
-        match answer.filter(|answer| !answer.is_empty()) {
-            Some(answer) => {
-                text.push_str(" Its last message:\n");
-                text.push_str(excerpt(&answer));
-                if answer.len() > QUOTED_BYTES {
-                    text.push_str("… (the rest is in its log)");
-                }
-            }
-            None => text.push_str(" It left no message."),
-        }
-        let source = Source::SubagentSettled { session: self.view.id().clone(), epoch: self.view.epoch, outcome: last.kind.into_owned(), code: last.code };
-        let id = notice_id(self.view.id(), last.turn);
-        let notice = match Message::note(id, text, source, self.services.now(), false) {
-            Ok(notice) => notice,
-            Err(error) => {
-                // A quote of this length always fits.
-                tracing::error!(session = %self.view.id(), %error, "a notice could not be made");
-                return Ok(());
-            }
-        };
         let grandparent = self.services.live.get(&parent).and_then(|view| view.header.parent.clone());
-        match self.services.accept(&parent, None, grandparent.as_ref(), Arc::new(notice)).await {
-            // An earlier epoch has told of this turn.
-            Ok(_) | Err(WriteError::Refused(Refused::MessageIdConflict(_))) => Ok(()),
-            // A parent that is gone, damaged or flooded must not keep its child from settling; its log still tells the outcome.
-            Err(WriteError::Refused(refused)) => {
-                tracing::warn!(session = %self.view.id(), code = refused.code(), %refused, "the parent could not be told of a settlement");
-                Ok(())
+        told(self.view.id(), self.services.accept(&parent, None, grandparent.as_ref(), Arc::new(notice)).await)
+    }
+}
+
+/// Judges what became of a notice.
+pub(crate) fn told(session: &SessionId, accepted: Result<Done, WriteError>) -> Result<(), WriteError> {
+    match accepted {
+        // An earlier epoch has told of this turn.
+        Ok(_) | Err(WriteError::Refused(Refused::MessageIdConflict(_))) => Ok(()),
+        // A parent that is gone, damaged or flooded must not keep its child from settling; its log still tells the outcome.
+        Err(WriteError::Refused(refused)) => {
+            tracing::warn!(%session, code = refused.code(), %refused, "the parent could not be told of a settlement");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns what a session's parent is told when the session settles; `None` if there is nobody or nothing to tell.
+pub(crate) fn notice(fold: &Fold, epoch: Epoch, now: u64) -> Option<Message> {
+    let header = fold.header();
+    header.parent.as_ref()?;
+    let last = fold.head().last.clone()?;
+    let descriptor = match fold.descriptor() {
+        DescriptorState::One { parsed: Ok(descriptor), .. } => Some(descriptor),
+        _ => None,
+    };
+    // Whoever started a one-shot child waits for its answer and is not told twice.
+    if descriptor.is_some_and(|descriptor| descriptor.mode == Mode::OneShot) {
+        return None;
+    }
+    let label = descriptor.and_then(|descriptor| descriptor.label.as_deref()).unwrap_or("no label");
+    let mut text = format!("Subagent {} ({label}) has settled: its last turn {}.", header.id, outcome_words(&last));
+    match fold.last_said().map(|message| text_of(&message.content)).filter(|answer| !answer.is_empty()) {
+        Some(answer) => {
+            text.push_str(" Its last message:\n");
+            text.push_str(excerpt(&answer));
+            if answer.len() > QUOTED_BYTES {
+                text.push_str("… (the rest is in its log)");
             }
-            Err(error) => Err(error),
+        }
+        None => text.push_str(" It left no message."),
+    }
+    let id = notice_id(&header.id, last.turn);
+    let source = Source::SubagentSettled { session: header.id.clone(), epoch, outcome: last.kind.into_owned(), code: last.code };
+    match Message::note(id, text, source, now, false) {
+        Ok(notice) => Some(notice),
+        Err(error) => {
+            // A quote of this length always fits.
+            tracing::error!(session = %header.id, %error, "a notice could not be made");
+            None
         }
     }
 }

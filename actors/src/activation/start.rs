@@ -80,7 +80,7 @@ async fn bring_up(
     slot: Option<OwnedSemaphorePermit>,
 ) -> Result<Option<Arc<LiveView>>, ActivateError> {
     let StartRequest { session, incarnation, keep } = request;
-    for _ in 0..LOOKS {
+    for look in 1..=LOOKS {
         let id = session.clone();
         let Log { mut fold, events } =
             services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| ActivateError::from_load(&session, error))?;
@@ -96,13 +96,20 @@ async fn bring_up(
         }
         let (epoch, begin) = begin_epoch(&fold, services.now(), services.config.max_attempts);
         // Without a slot no turn may run; a kept session opens without one and asks for it as any other.
-        let claim = slot.is_some().then(|| services.now());
+        // Requests come before the first turn: what they are about must not begin meanwhile.
+        let asked = fold.head().pending_controls > 0;
+        let claim = (slot.is_some() && !asked).then(|| services.now());
         race_point!("before-open");
         let open = Open { session: session.clone(), epoch, events: begin.clone().into(), claim };
         let claimed = match services.journal.commit(Op::Open(open)).await {
             Ok(Done::Opened { claimed }) => claimed,
             Ok(_) => None,
             Err(WriteError::Refused(Refused::Moved { .. } | Refused::Fenced { .. })) => continue,
+            // Whoever waits for it should not be refused for a visit, which takes a moment.
+            Err(WriteError::Refused(Refused::Held(_))) if keep && look < LOOKS => {
+                tokio::time::sleep(services.config.poll_interval).await;
+                continue;
+            }
             Err(WriteError::Refused(Refused::Held(owner))) => return Err(ActivateError::Held { session, owner: owner.to_string() }),
             Err(error) => return Err(error.into()),
         };
@@ -112,7 +119,7 @@ async fn bring_up(
         }
         // What waits is the store's affair from here on.
         fold.forget_inbox();
-        return publish(services, registry, fold, epoch, claimed, slot, behavior, incarnation).await.map(Some);
+        return publish(services, registry, fold, epoch, claimed, asked, slot, behavior, incarnation).await.map(Some);
     }
     Err(ActivateError::NotResumable { session, reason: "its log kept moving".into(), code: "SEQ_CONFLICT" })
 }
@@ -138,6 +145,7 @@ async fn publish(
     fold: greenroom_session::fold::Fold,
     epoch: u64,
     opened: Option<Claimed>,
+    asked: bool,
     slot: Option<OwnedSemaphorePermit>,
     behavior: Box<dyn crate::behavior::Behavior>,
     incarnation: Incarnation,
@@ -156,6 +164,7 @@ async fn publish(
         give,
         behavior,
         opened,
+        asked,
         slot,
         incarnation,
         registry: registry.clone(),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Barrier, Witness, id, lock, on_paused_time, play, quiet, simple};
+use super::support::{Barrier, PATIENCE, Witness, id, lock, on_paused_time, play, quiet, simple};
 use crate::{Agent, Config, Delegate, Turn, TurnEnd};
 
 /// Registers `keeper`, which gives its turn away.
@@ -22,7 +22,7 @@ async fn grants_nothing(agent: &Agent, child: &str) {
     let child = id(child);
     assert_eq!(agent.followup(&child, "x").await.unwrap_err().code(), "UNAUTHORIZED");
     assert_eq!(agent.report("x", false).await.unwrap_err().code(), "UNAUTHORIZED");
-    assert_eq!(agent.interrupt(&child).await.unwrap_err().code(), "UNAUTHORIZED");
+    assert_eq!(agent.interrupt(&child, PATIENCE).await.unwrap_err().code(), "UNAUTHORIZED");
     assert_eq!(agent.start_continuable(Delegate::new("keeper", "l", "p")).await.unwrap_err().code(), "UNAUTHORIZED");
     assert_eq!(agent.list_children(CancellationToken::new()).await.unwrap_err().code(), "UNAUTHORIZED");
 }
@@ -107,7 +107,7 @@ fn a_stranger_may_not_send_to_anothers_child_nor_anybody_to_himself_or_above() {
         let (root, stranger) = (host.resume(&root).await.unwrap(), host.resume(&stranger).await.unwrap());
         let code = |error: crate::error::DeliverError| error.code();
         assert_eq!(stranger.agent().followup(&id("child"), "x").await.map_err(code), Err("UNAUTHORIZED"));
-        assert_eq!(stranger.agent().interrupt(&id("child")).await.map_err(code), Err("UNAUTHORIZED"));
+        assert_eq!(stranger.agent().interrupt(&id("child"), PATIENCE).await.map_err(|error| error.code()), Err("UNAUTHORIZED"));
         // A grandparent is not the parent.
         assert_eq!(root.agent().followup(&id("grandchild"), "x").await.map_err(code), Err("UNAUTHORIZED"));
         // A root is no continuable child, whoever asks.
@@ -146,7 +146,7 @@ fn an_interrupt_by_the_parent_ends_the_childs_turn_and_its_queue_goes_on() {
             handle.agent().followup(&child, text).await.unwrap();
         }
         gate.reached().await;
-        handle.agent().interrupt(&child).await.unwrap();
+        assert_eq!(handle.agent().interrupt(&child, PATIENCE).await.unwrap(), 1);
         gate.reached().await;
         gate.open(1);
         quiet(&host).await;

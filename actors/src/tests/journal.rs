@@ -14,7 +14,7 @@ use greenroom_session::{
     store::{CommitError, Done, Op, Reader, Refused, Store, StoreError, memory::MemoryStore},
 };
 
-use super::support::{Ledger, Witness, audit, ends, play};
+use super::support::{Ledger, PATIENCE, Witness, audit, ends, play};
 use crate::{Config, Delegate, Host, System, TurnEnd, host::NewRoot};
 
 /// Runs a test on two workers, and fails if it does not come to its end.
@@ -117,7 +117,7 @@ fn a_turn_that_is_dropped_in_the_middle_of_a_write_is_aborted_all_the_same() {
         let interrupts = tokio::spawn(async move {
             while let Ok(occurrence) = occurrences.recv().await {
                 if matches!(&occurrence, crate::Occurrence::TurnStarted { session, .. } if *session == target) {
-                    interrupter.interrupt(&target, "user");
+                    drop(interrupter.interrupt(&target, PATIENCE).await);
                 }
             }
         });

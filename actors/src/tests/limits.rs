@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use super::support::{Barrier, Witness, ends, lock, on_paused_time, play, quiet, simple, until};
+use super::support::{Barrier, PATIENCE, Witness, ends, lock, on_paused_time, play, quiet, simple, until};
 use crate::{Config, Delegate, Host, Occurrence, TurnEnd, activation::ActivationMessage, registry::RegistryMessage};
 
 /// Registers `gated`, whose every turn waits at the gate.
@@ -260,7 +260,7 @@ fn an_interrupted_wait_does_not_let_the_next_turn_run_without_a_slot() {
         gate.reached().await;
         let mut occurrences = host.subscribe();
         host.send(&boss, "next", None).await.unwrap();
-        host.interrupt(&boss, "user");
+        host.interrupt(&boss, PATIENCE).await.unwrap();
         let ended = |occurrence: &Occurrence| matches!(occurrence, Occurrence::TurnEnded { session, .. } if *session == boss);
         until(&mut occurrences, ended).await;
         // The child still holds the one slot: nothing of the parent may run.

@@ -7,6 +7,7 @@ mod fifo;
 mod journal;
 mod limits;
 mod listing;
+mod requests;
 mod retry;
 mod settle;
 mod supervision;

@@ -7,7 +7,7 @@ use std::sync::{
 
 use greenroom_session::{event::EpochEnd, store::Store as _};
 
-use super::support::{Barrier, Witness, cut_off, ends, epochs, on_paused_time, play, quiet, simple, until};
+use super::support::{Barrier, PATIENCE, Witness, cut_off, ends, epochs, on_paused_time, play, quiet, simple, until};
 use crate::{Config, Occurrence, Turn, TurnEnd, TurnError};
 
 fn end(text: &str, attempt: u32, how: &str) -> (String, u32, String) {
@@ -211,9 +211,10 @@ fn an_interrupt_is_final_and_a_turn_that_ignores_it_is_dropped_after_its_grace()
         gate.reached().await;
         let asked = tokio::time::Instant::now();
         let mut occurrences = host.subscribe();
-        assert!(host.interrupt(&child, "user"));
         // Sent at once: the late end of the old turn must not touch the new one.
-        host.send(&child, "water", None).await.unwrap();
+        let (interrupted, sent) = tokio::join!(host.interrupt(&child, PATIENCE), host.send(&child, "water", None));
+        assert_eq!(interrupted.unwrap(), 1);
+        sent.unwrap();
         until(&mut occurrences, |occurrence| matches!(occurrence, Occurrence::TurnEnded { turn: 1, .. })).await;
         assert_eq!(asked.elapsed(), host.services().config.interrupt_grace);
         quiet(&host).await;
@@ -243,7 +244,7 @@ fn a_turn_that_heeds_its_cancellation_ends_at_once() {
         host.send(&child, "poison", None).await.unwrap();
         gate.reached().await;
         let asked = tokio::time::Instant::now();
-        host.interrupt(&child, "user");
+        host.interrupt(&child, PATIENCE).await.unwrap();
         quiet(&host).await;
         assert_eq!(asked.elapsed().as_millis(), 0);
     });

@@ -11,7 +11,7 @@ use greenroom_session::{
     event::{Body, EpochEnd, Event, TurnEnd as Reason},
     header::NewSession,
     id::{EffectKind, MessageId, Order, OwnerId, SessionId, notice_id},
-    message::MessageKind,
+    message::{InboxRecord, MessageKind},
     store::{CommitError, Create, Done, MessageState, Op, Reader, Refused, Store, StoreError, memory::MemoryStore},
 };
 use tokio::sync::{Semaphore, broadcast, oneshot};
@@ -25,6 +25,9 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub(super) fn id(text: &str) -> SessionId {
     SessionId::new(text).unwrap()
 }
+
+/// How long tests wait for the answer to a request; longer than any of them takes.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs a test on a runtime of its own whose clock moves only when nothing else can.
 pub(super) fn on_paused_time<T>(test: impl Future<Output = T>) -> T {
@@ -132,7 +135,9 @@ impl Witness {
             Op::Open(open) => *lock(&self.seen.opened).entry(open.session.clone()).or_default() += 1,
             Op::Close(close) if close.events.iter().any(|event| matches!(event.body, Body::ActivationEnd { reason: EpochEnd::Settled, .. })) => {
                 let inbox = self.store.reader().unwrap().inbox(&close.fence.session, usize::MAX).unwrap();
-                let waiting = inbox.iter().filter(|record| record.message.kind == MessageKind::Turn || record.message.wake).count();
+                // A request is no work: whoever waits for its answer visits what nobody holds.
+                let is_work = |record: &&InboxRecord| record.message.control.is_none() && (record.message.kind == MessageKind::Turn || record.message.wake);
+                let waiting = inbox.iter().filter(is_work).count();
                 if waiting > 0 {
                     let session = &close.fence.session;
                     lock(&self.seen.complaints).push(format!("{session} settled in epoch {} while {waiting} messages waited", close.fence.epoch));
@@ -201,12 +206,34 @@ pub(super) fn descriptor(label: &str, agent: &str) -> Descriptor {
 pub(super) struct Ledger {
     accepted: Mutex<Vec<(String, SessionId, MessageId)>>,
     runs: Mutex<Vec<(SessionId, u64, MessageId, u32)>>,
+    told: Mutex<Vec<(SessionId, Told)>>,
     complaints: Mutex<Vec<String>>,
     /// Whether epochs may be lost in this world, and settlement notices with them.
     pub(super) lossy: AtomicBool,
 }
 
+/// What somebody who asked was told.
+#[derive(Debug, Clone)]
+pub(super) enum Told {
+    /// The message was taken back.
+    Withdrawn(MessageId),
+    /// The message has a turn already.
+    Started(MessageId),
+    /// The turn was ended.
+    Ended(u64),
+}
+
 impl Ledger {
+    /// Notes the answer to a request.
+    pub(super) fn told(&self, session: &SessionId, told: Told) {
+        lock(&self.told).push((session.clone(), told));
+    }
+
+    /// Returns what was accepted for a session.
+    pub(super) fn messages_of(&self, session: &SessionId) -> Vec<MessageId> {
+        lock(&self.accepted).iter().filter(|(_, receiver, _)| receiver == session).map(|(.., message)| message.clone()).collect()
+    }
+
     /// Notes an acceptance; each sender's in the order in which it was told. The same acceptance again is one.
     pub(super) fn accepted(&self, sender: &str, receiver: &SessionId, message: MessageId) {
         let entry = (sender.to_owned(), receiver.clone(), message);
@@ -252,7 +279,9 @@ pub(super) fn audit(store: &Witness, ledger: &Ledger, served: bool) -> Vec<Strin
                 _ => None,
             });
         }
-        log.pending = reader.inbox(&session, usize::MAX).unwrap().iter().map(|record| record.message.id.clone()).collect();
+        let inbox = reader.inbox(&session, usize::MAX).unwrap();
+        log.pending = inbox.iter().map(|record| record.message.id.clone()).collect();
+        log.requests = inbox.iter().filter(|record| record.message.control.is_some()).map(|record| record.message.id.clone()).collect();
         log.parent = reader.header(&session).unwrap().and_then(|header| header.parent.clone());
         log.finish(served);
         wrong.extend(log.wrong.drain(..).map(|complaint| format!("{session}: {complaint}")));
@@ -261,7 +290,27 @@ pub(super) fn audit(store: &Witness, ledger: &Ledger, served: bool) -> Vec<Strin
     judge_promises(&logs, ledger, served, &mut wrong);
     judge_runs(&logs, ledger, &mut wrong);
     judge_notices(&logs, &mut wrong);
+    judge_answers(&logs, ledger, &mut wrong);
     wrong
+}
+
+/// What those who asked were told is what the logs say.
+fn judge_answers(logs: &HashMap<SessionId, AuditedLog>, ledger: &Ledger, wrong: &mut Vec<String>) {
+    for (session, told) in lock(&ledger.told).iter() {
+        let Some(log) = logs.get(session) else { continue };
+        let right = match told {
+            Told::Withdrawn(message) => log.withdrawn.contains(message),
+            Told::Started(message) => log.attempts.contains_key(message),
+            // A turn that was cut off before it could be ended is made good by a last one of the same message.
+            Told::Ended(turn) => log.starts.get(turn).is_some_and(|(message, _)| {
+                let last = log.starts.iter().rev().find(|(_, (served, _))| served == message);
+                last.is_some_and(|(last, _)| log.aborted.contains(last))
+            }),
+        };
+        if !right {
+            wrong.push(format!("{session}: somebody was told {told:?}, which the log does not bear out"));
+        }
+    }
 }
 
 /// A notice that a child has settled after a turn comes after everything that the child reported up to that turn.
@@ -287,7 +336,8 @@ fn judge_promises(logs: &HashMap<SessionId, AuditedLog>, ledger: &Ledger, served
             continue;
         };
         let place = log.places.get(message).copied();
-        let ends = log.finals.get(message).copied().unwrap_or(0) + u32::from(log.joined.contains(message));
+        let taken_back = log.withdrawn.contains(message);
+        let ends = log.finals.get(message).copied().unwrap_or(0) + u32::from(log.joined.contains(message)) + u32::from(taken_back);
         // A note that opened a turn has joined it, however often that turn is begun again.
         let unfinished = log.unfinished.as_ref() == Some(message) && !log.joined.contains(message);
         let waits = log.pending.contains(message) || unfinished;
@@ -296,6 +346,9 @@ fn judge_promises(logs: &HashMap<SessionId, AuditedLog>, ledger: &Ledger, served
             (0, true) if !served => {}
             (0, true) => wrong.push(format!("{receiver}: {message} of {sender} still waits")),
             _ => wrong.push(format!("{receiver}: {message} of {sender} has {ends} ends, waits: {waits}")),
+        }
+        if taken_back {
+            continue;
         }
         // A message that waits comes after everything that does not.
         let place = place.unwrap_or((u64::MAX, 0));
@@ -358,6 +411,11 @@ struct AuditedLog {
     parent: Option<SessionId>,
     effects: BTreeSet<String>,
     pending: BTreeSet<MessageId>,
+    /// Requests among what waits.
+    requests: BTreeSet<MessageId>,
+    withdrawn: BTreeSet<MessageId>,
+    answered: BTreeSet<MessageId>,
+    aborted: BTreeSet<u64>,
     wrong: Vec<String>,
 }
 
@@ -440,6 +498,8 @@ impl AuditedLog {
                 }
             }
             Body::Memo { turn, .. } | Body::AssistantMessage { turn, .. } => self.within(seq, *turn),
+            Body::MessageWithdrawn { message, .. } => self.take_back(seq, message, order_of(message)),
+            Body::ControlAnswered { control, .. } => self.answer(seq, control, order_of(control)),
             Body::AnswerRecorded { message, .. } if self.turn.as_ref().is_none_or(|(_, open)| open != message) => {
                 self.say(seq, "an answer to another message");
             }
@@ -450,6 +510,18 @@ impl AuditedLog {
     fn within(&mut self, seq: u64, turn: u64) {
         if self.turn.as_ref().is_none_or(|(open, _)| *open != turn) || !self.live {
             self.say(seq, format!("is of turn {turn} while {:?} is open (live: {})", self.turn, self.live));
+        }
+    }
+
+    fn take_back(&mut self, seq: u64, message: &MessageId, order: Option<Order>) {
+        if order.is_none() || self.attempts.contains_key(message) || !self.withdrawn.insert(message.clone()) {
+            self.say(seq, format!("{message} is taken back and waits still, has a turn, or was taken back before"));
+        }
+    }
+
+    fn answer(&mut self, seq: u64, control: &MessageId, order: Option<Order>) {
+        if order.is_none() || !self.answered.insert(control.clone()) {
+            self.say(seq, format!("request {control} is answered and waits still, or was answered before"));
         }
     }
 
@@ -467,6 +539,9 @@ impl AuditedLog {
         let expected = *attempts;
         if attempt != expected {
             self.say(seq, format!("attempt {attempt} at {message} is the {expected}th"));
+        }
+        if self.withdrawn.contains(message) {
+            self.say(seq, format!("{message} is served after it was taken back"));
         }
         if self.finals.contains_key(message) {
             self.say(seq, format!("{message} is served again after its end"));
@@ -501,6 +576,9 @@ impl AuditedLog {
         if *reason == Reason::Completed {
             self.completed.insert(turn);
         }
+        if matches!(reason, Reason::Aborted { .. }) {
+            self.aborted.insert(turn);
+        }
         // A note that opened a turn has joined it, and that is its end.
         if self.joined.contains(&message) {
             return;
@@ -519,6 +597,9 @@ impl AuditedLog {
         let heard: Vec<_> = self.pending.intersection(&self.heard).cloned().collect();
         if !heard.is_empty() {
             self.wrong.push(format!("{heard:?} were heard and wait still"));
+        }
+        if served && !self.requests.is_empty() {
+            self.wrong.push(format!("requests {:?} were never answered", self.requests));
         }
         if served && (self.turn.is_some() || self.unfinished.is_some()) {
             self.wrong.push(format!("turn {:?} is open or {:?} unfinished at the end", self.turn, self.unfinished));

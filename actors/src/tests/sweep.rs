@@ -14,19 +14,22 @@ use greenroom_session::{
     id::{MessageId, SessionId},
 };
 
-use super::support::{Ledger, Witness, audit, id, on_paused_time, quiet};
+use super::support::{Ledger, PATIENCE, Told, Witness, audit, id, on_paused_time, quiet};
 use crate::{
     Config, Delegate, Host, Turn, TurnEnd, TurnError,
     activation::plant,
+    error::ControlError,
     host::NewRoot,
     race::plan::{self, roll},
+    registry::RegistryMessage,
+    visit::visit,
 };
 
 const SEEDS: u64 = 3_000;
 
 type World = fn(&Witness, &Arc<Ledger>);
 
-const WORLDS: [(&str, World); 9] = [
+const WORLDS: [(&str, World); 12] = [
     ("deliver against settle", deliver_against_settle),
     ("deliver against crash", deliver_against_crash),
     ("deliver against the kill of an activation", deliver_against_kill),
@@ -36,6 +39,9 @@ const WORLDS: [(&str, World); 9] = [
     ("await", awaiting),
     ("interrupt against the end of a turn", interrupt_against_end),
     ("shutdown against delivery", shutdown_against_delivery),
+    ("withdraw against claim", withdraw_against_claim),
+    ("requests of another process", requests_from_outside),
+    ("requests against crash", requests_against_crash),
 ];
 
 /// Runs one seed and returns what is wrong with what it left, and the points that it hit.
@@ -66,10 +72,12 @@ fn seeds() -> Vec<u64> {
 fn points() -> BTreeSet<String> {
     let sources = [
         include_str!("../activation/mod.rs"),
+        include_str!("../activation/requests.rs"),
         include_str!("../activation/settle.rs"),
         include_str!("../activation/start.rs"),
         include_str!("../agent.rs"),
         include_str!("../catalog.rs"),
+        include_str!("../control.rs"),
         include_str!("../host.rs"),
         include_str!("../journal.rs"),
         include_str!("../live.rs"),
@@ -82,6 +90,7 @@ fn points() -> BTreeSet<String> {
         include_str!("../supervisor.rs"),
         include_str!("../system.rs"),
         include_str!("../turn.rs"),
+        include_str!("../visit.rs"),
     ];
     let named = sources.iter().flat_map(|source| source.split("race_point!(\"").skip(1));
     named.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
@@ -272,6 +281,50 @@ async fn send(host: &Host, name: &str, receivers: &[SessionId], count: u32, book
 
 async fn senders(host: &Host, names: &[&str], receivers: &[SessionId], count: u32, book: &Ledger, may_fail: bool) {
     join_all(names.iter().map(|name| send(host, name, receivers, count, book, may_fail))).await;
+}
+
+/// Interrupts a session. That no turn is under way is no failure, that nobody says so is.
+async fn interrupt(host: &Host, session: &SessionId, book: &Ledger) {
+    match host.interrupt(session, PATIENCE).await {
+        Ok(turn) => book.told(session, Told::Ended(turn)),
+        Err(ControlError::NotRunning(_)) => {}
+        Err(error) => book.complain(format!("{session} could not be interrupted: {error}")),
+    }
+}
+
+/// Takes back one of the messages that a session was sent.
+async fn withdraw(host: &Host, session: &SessionId, book: &Ledger) {
+    let messages = book.messages_of(session);
+    let Some(message) = messages.get(usize::try_from(roll(u32::try_from(messages.len()).unwrap())).unwrap()) else { return };
+    match host.withdraw(session, message, PATIENCE).await {
+        Ok(()) => book.told(session, Told::Withdrawn(message.clone())),
+        Err(ControlError::AlreadyStarted(_)) => book.told(session, Told::Started(message.clone())),
+        Err(error) => book.complain(format!("{message} of {session} could not be taken back: {error}")),
+    }
+}
+
+/// Asks random things of random sessions, one after the other.
+async fn ask(host: &Host, sessions: &[SessionId], times: u32, book: &Ledger) {
+    for _ in 0..times {
+        for _ in 0..roll(40) {
+            tokio::task::yield_now().await;
+        }
+        let session = &sessions[usize::try_from(roll(u32::try_from(sessions.len()).unwrap())).unwrap()];
+        if roll(3) == 0 { interrupt(host, session, book).await } else { withdraw(host, session, book).await }
+    }
+}
+
+/// Tells a system what another process wrote to, as the poll of its store would; a memory store has none.
+async fn polls(host: &Host, sessions: &[SessionId]) {
+    for number in 0_u32.. {
+        // Time passes when nobody can go on; at first the polls come in between.
+        if number < 20 {
+            dawdle().await;
+        } else {
+            tokio::time::sleep(host.services().config.poll_interval).await;
+        }
+        drop(host.services().registry.send_message(RegistryMessage::Foreign { sessions: sessions.to_vec() }));
+    }
 }
 
 /// When all is quiet and no handle keeps anybody, nothing is live and every permit is back.
@@ -487,19 +540,101 @@ fn interrupt_against_end(store: &Witness, ledger: &Arc<Ledger>) {
         let receivers = family(store);
         let system = store.system(config(ledger)).await;
         let host = system.host();
-        let interrupt = async {
+        let interrupts = async {
             for _ in 0..4 {
                 for _ in 0..roll(40) {
                     tokio::task::yield_now().await;
                 }
-                for receiver in &receivers {
-                    host.interrupt(receiver, "user");
-                }
+                join_all(receivers.iter().map(|receiver| interrupt(&host, receiver, ledger))).await;
             }
         };
-        tokio::join!(senders(&host, &["x", "y"], &receivers, 3, ledger, false), interrupt);
+        tokio::join!(senders(&host, &["x", "y"], &receivers, 3, ledger, false), interrupts);
         quiet(&host).await;
         look_for_leaks(&host, ledger);
+    });
+}
+
+fn withdraw_against_claim(store: &Witness, ledger: &Arc<Ledger>) {
+    on_paused_time(async {
+        let receivers = family(store);
+        let system = store.system(config(ledger)).await;
+        let host = system.host();
+        let asks = async { tokio::join!(ask(&host, &receivers, 4, ledger), ask(&host, &receivers, 4, ledger)) };
+        tokio::join!(senders(&host, &["x", "y"], &receivers, 4, ledger, false), asks);
+        quiet(&host).await;
+        look_for_leaks(&host, ledger);
+    });
+}
+
+fn requests_from_outside(store: &Witness, ledger: &Arc<Ledger>) {
+    // Whoever visits may take a session from its holder between two of its epochs, so that it settles somewhere else than where it ran.
+    ledger.lossy.store(true, Ordering::Relaxed);
+    on_paused_time(async {
+        let receivers = family(store);
+        let peer = store.peer();
+        let (one, two) = tokio::join!(store.system(config(ledger)), peer.system(Config::default()));
+        let (one, two) = (one.host(), two.host());
+        let asks = async {
+            tokio::join!(ask(&two, &receivers, 3, ledger), ask(&two, &receivers, 3, ledger), ask(&one, &receivers, 1, ledger));
+        };
+        let work = async { tokio::join!(senders(&one, &["x", "y"], &receivers, 3, ledger, false), asks) };
+        tokio::select! {
+            biased;
+            _ = work => {}
+            () = polls(&one, &receivers) => {}
+        }
+        settle_after_failures(&one).await;
+        quiet(&two).await;
+        look_for_leaks(&one, ledger);
+    });
+}
+
+fn requests_against_crash(store: &Witness, ledger: &Arc<Ledger>) {
+    ledger.lossy.store(true, Ordering::Relaxed);
+    let receivers = family(store);
+    let mut store = store.clone();
+    for round in 0..=roll(2) {
+        let peer = store.peer();
+        on_paused_time(async {
+            let crash = plan::crash_after(Some(u64::from(roll(300))));
+            let life = async {
+                let (one, two) = tokio::join!(store.system(config(ledger)), peer.system(Config::default()));
+                let (one, two) = (one.host(), two.host());
+                one.recover(None).await.unwrap();
+                let names = [format!("x {round}"), format!("y {round}")];
+                let names = names.each_ref().map(String::as_str);
+                let asks = async { tokio::join!(ask(&two, &receivers, 3, ledger), ask(&two, &receivers, 3, ledger), ask(&one, &receivers, 2, ledger)) };
+                let work = async { tokio::join!(senders(&one, &names, &receivers, 3, ledger, true), asks) };
+                tokio::select! {
+                    biased;
+                    _ = work => {}
+                    () = polls(&one, &receivers) => {}
+                }
+            };
+            tokio::select! {
+                biased;
+                () = crash.notified() => {}
+                () = life => {}
+            }
+        });
+        plan::crash_after(None);
+        // Both processes are gone.
+        peer.reopen();
+        store = store.reopen();
+    }
+    on_paused_time(async {
+        let system = store.system(config(ledger)).await;
+        let host = system.host();
+        host.recover(None).await.unwrap();
+        send(&host, "last", &receivers, 1, ledger, false).await;
+        settle_after_failures(&host).await;
+        for session in &receivers {
+            // Requests alone are no work, so nobody has looked at them unless there was some.
+            if let Err(error) = visit(&host.services(), session, None).await {
+                ledger.complain(format!("{session} could not be visited: {error}"));
+            }
+        }
+        settle_after_failures(&host).await;
     });
 }
 

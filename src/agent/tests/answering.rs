@@ -114,7 +114,7 @@ async fn an_interrupt_ends_the_command() {
     while !world.dir.path().join("started").exists() {
         tokio::task::yield_now().await;
     }
-    assert!(play.runtime.host().interrupt(root.id(), "test"));
+    assert_eq!(play.runtime.interrupt(root.id(), std::time::Duration::from_secs(60)).await.unwrap(), 1);
     root.quiescent().await.unwrap();
     assert_eq!(play.ends(root.id()).await, ["aborted", "completed"]);
 }

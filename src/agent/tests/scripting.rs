@@ -144,7 +144,7 @@ async fn an_interrupt_ends_a_sleep() {
     root.send("a").await.unwrap();
     root.send("b").await.unwrap();
     while !matches!(occurrences.recv().await.unwrap(), Occurrence::TurnStarted { .. }) {}
-    assert!(play.runtime.host().interrupt(root.id(), "test"));
+    assert_eq!(play.runtime.interrupt(root.id(), std::time::Duration::from_secs(60)).await.unwrap(), 1);
     root.quiescent().await.unwrap();
     assert_eq!(play.ends(root.id()).await, ["aborted", "completed"]);
     assert_eq!(play.said(root.id()).await, ["next"]);

@@ -129,6 +129,16 @@ fn ends<const N: usize>(ends: [&str; N]) -> Vec<String> {
 }
 
 #[test]
+fn a_run_whose_last_turn_was_interrupted_has_failed() {
+    let mut hanging = Hanging::new();
+    assert_eq!(hanging.control(&["interrupt"]).exit, 0);
+    let said = hanging.finish();
+    assert_eq!((said.exit, said.out.as_str()), (1, ""), "{said:?}");
+    assert!(said.err.contains("error[TURN_FAILED]: the root's last turn ended as aborted\n"), "{said:?}");
+    hanging.is_gone();
+}
+
+#[test]
 fn a_process_that_runs_the_session_is_asked_from_outside() {
     let mut hanging = Hanging::new();
     for text in ["unwanted", "wanted", "waited-for"] {

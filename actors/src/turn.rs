@@ -91,6 +91,11 @@ impl Turn {
         self.core.view.header.depth
     }
 
+    #[cfg(test)]
+    pub(crate) fn epoch(&self) -> greenroom_session::id::Epoch {
+        self.core.view.epoch
+    }
+
     /// Returns the turn's number, from 1 over the life of the session.
     pub fn number(&self) -> u64 {
         self.core.turn

@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -241,6 +244,12 @@ impl Ledger {
         if !accepted.contains(&entry) {
             accepted.push(entry);
         }
+    }
+
+    /// Notes what a turn was told. Where lives of one session may overlap, each of them is a sender of its own: who is told first says nothing of the other.
+    pub(super) fn accepted_from(&self, turn: &Turn, receiver: &SessionId, message: MessageId) {
+        let life = if self.lossy.load(Ordering::Relaxed) { format!("{} in epoch {}", turn.session(), turn.epoch()) } else { turn.session().to_string() };
+        self.accepted(&life, receiver, message);
     }
 
     /// Notes that the body of a turn has begun.

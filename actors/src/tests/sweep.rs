@@ -202,7 +202,7 @@ async fn work(turn: Turn, book: Arc<Ledger>) -> Result<TurnEnd, TurnError> {
         && roll(2) == 0
     {
         let id = turn.report(format!("report of turn {}", turn.message_id()), roll(4) == 0).await?;
-        book.accepted(turn.session().as_str(), parent, id);
+        book.accepted_from(&turn, parent, id);
         dawdle().await;
     }
     if roll(3) == 0 {
@@ -225,7 +225,7 @@ async fn lead(turn: Turn, book: Arc<Ledger>) -> Result<TurnEnd, TurnError> {
         dawdle().await;
         if let Some(parent) = turn.parent() {
             let id = turn.report(format!("heard {}", turn.message_id()), false).await?;
-            book.accepted(turn.session().as_str(), parent, id);
+            book.accepted_from(&turn, parent, id);
         }
         return Ok(TurnEnd::Completed);
     };
@@ -233,14 +233,14 @@ async fn lead(turn: Turn, book: Arc<Ledger>) -> Result<TurnEnd, TurnError> {
     for child in 0..children {
         let (agent, prompt) = if depth > 1 { ("boss", format!("{children} {}", depth - 1)) } else { ("worker", "work".into()) };
         let delegated = turn.delegate(Delegate::new(agent, format!("child {child}"), prompt)).await?;
-        book.accepted(turn.session().as_str(), &delegated.child, delegated.message.clone());
+        book.accepted_from(&turn, &delegated.child, delegated.message.clone());
         team.push(delegated.child);
         dawdle().await;
     }
     wait(&turn, &team, &book).await?;
     for child in &team {
         let id = turn.send_message(child, "once more").await?;
-        book.accepted(turn.session().as_str(), child, id);
+        book.accepted_from(&turn, child, id);
         dawdle().await;
     }
     if roll(2) == 0 {
@@ -248,7 +248,7 @@ async fn lead(turn: Turn, book: Arc<Ledger>) -> Result<TurnEnd, TurnError> {
     }
     if let Some(parent) = turn.parent() {
         let id = turn.report("the team is done", false).await?;
-        book.accepted(turn.session().as_str(), parent, id);
+        book.accepted_from(&turn, parent, id);
     }
     turn.say("done")?;
     Ok(TurnEnd::Completed)

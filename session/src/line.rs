@@ -7,7 +7,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::{
-    codec::{DecodeError, EncodeError, decode_event, decode_header, decode_message, encode_event, encode_header, encode_message, event_crc, header_crc, message_crc},
+    codec::{
+        DecodeError, EncodeError, decode_event, decode_header, decode_message, encode_event, encode_header, encode_message, event_crc, header_crc, message_crc,
+    },
     event::Event,
     header::Header,
     id::{Order, Seq, SessionId},

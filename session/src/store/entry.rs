@@ -23,6 +23,9 @@ use crate::{
 
 /// What an entry keeps of its log.
 pub(super) trait Trail: fmt::Debug {
+    /// Whether a message is known to have left the inbox by the events that name it alone, so that those must name exactly what is taken.
+    const BY_NAME: bool;
+
     /// Goes on by events that have been checked.
     fn push(&mut self, events: &Arc<[Event]>);
 
@@ -103,9 +106,7 @@ impl<T: Trail> Entry<T> {
             None => match usize::try_from(*order).ok().and_then(|at| self.taken.get(at)?.as_ref()) {
                 Some(Remains::Hash(hash)) => *hash == message.hash(),
                 Some(Remains::Event { seq, kind, wake }) => {
-                    (*kind, *wake) == (message.kind, message.wake)
-                        && message.control.is_none()
-                        && self.log.at(*seq).is_some_and(|event| shows(event, message))
+                    (*kind, *wake) == (message.kind, message.wake) && message.control.is_none() && self.log.at(*seq).is_some_and(|event| shows(event, message))
                 }
                 None => false,
             },
@@ -153,7 +154,7 @@ impl<T: Trail> Entry<T> {
     }
 
     /// Folds events into a copy of the head; nothing changes unless all of them follow.
-    fn follow(&self, events: &[Event]) -> Result<Head, Refused> {
+    fn follow(&self, events: &[Event], take: &[Order]) -> Result<Head, Refused> {
         if let Some(first) = events.first()
             && first.seq != self.head.next_seq
         {
@@ -164,6 +165,9 @@ impl<T: Trail> Entry<T> {
             check_event(event)?;
             check_lived(event)?;
             head.apply(event, self.header.seed_length)?;
+        }
+        if T::BY_NAME && self.named(events) != take.iter().copied().collect() {
+            return Err(Refused::Invalid { code: "EVENT_INVALID", message: "the events name other messages than those that leave the inbox".into() });
         }
         Ok(head)
     }
@@ -195,7 +199,7 @@ impl<T: Trail> Entry<T> {
         if self.head.epoch + 1 != op.epoch {
             return Err(Refused::Fenced { stored: self.head.epoch });
         }
-        let head = self.follow(&op.events)?;
+        let head = self.follow(&op.events, &[])?;
         check_begun(&head, op.epoch)?;
         self.head = head;
         self.log.push(&op.events);
@@ -212,7 +216,7 @@ impl<T: Trail> Entry<T> {
         if op.events.is_empty() && !op.take.is_empty() {
             return Err(Refused::Invalid { code: "EVENT_INVALID", message: "a message leaves the inbox with the events that name it".into() });
         }
-        self.head = self.follow(&op.events)?;
+        self.head = self.follow(&op.events, &op.take)?;
         self.log.push(&op.events);
         self.leave(&op.take, &op.events);
         Ok(Done::Appended)
@@ -237,7 +241,7 @@ impl<T: Trail> Entry<T> {
             ClaimKind::Turn => open_turn(&self.head, time, ready().find(|record| record.message.kind == MessageKind::Turn), &notes),
             ClaimKind::Notes => join_notes(&self.head, time, &notes),
         }?;
-        self.head = self.follow(&claimed.events).ok()?;
+        self.head = self.follow(&claimed.events, &claimed.taken).ok()?;
         self.log.push(&claimed.events);
         self.leave(&claimed.taken, &claimed.events);
         Some(claimed)
@@ -248,7 +252,7 @@ impl<T: Trail> Entry<T> {
         if op.unless_pending && self.head.has_work() {
             return Err(Refused::Pending(self.head.pending()));
         }
-        let head = self.follow(&op.events)?;
+        let head = self.follow(&op.events, &[])?;
         check_ended(&head)?;
         self.head = head;
         self.log.push(&op.events);

@@ -83,6 +83,8 @@ impl EventLog {
 }
 
 impl Trail for EventLog {
+    const BY_NAME: bool = false;
+
     fn push(&mut self, events: &Arc<[Event]>) {
         if !events.is_empty() {
             self.0.push(events.clone());

@@ -135,7 +135,7 @@ mod tests {
             });
             assert_eq!(pool.run(tasks.collect()), (0..count).map(Some).collect::<Vec<_>>());
         }
-        let many: Vec<Box<dyn FnOnce() -> usize + Send>> = (0..100).map(|n| Box::new(move || n) as _).collect();
+        let many: Vec<Box<dyn FnOnce() -> usize + Send>> = (0..100_usize).map(|n| Box::new(move || n) as _).collect();
         assert_eq!(pool.run(many).len(), 100);
         assert_eq!(pool.threads, MOST - 1);
     }

@@ -46,7 +46,7 @@ impl JsonlReader {
     fn scan(&self, id: &SessionId, keep_events: bool) -> Result<Scanned, LoadError> {
         let place = self.place(id)?;
         match self.view.scan(&place, keep_events).map_err(StoreError::from)? {
-            Some((_, read)) => read.map(|(_, scanned, _)| scanned),
+            Some(read) => read.map(|read| read.scanned),
             None => Err(LoadError::NotFound(id.clone())),
         }
     }
@@ -98,8 +98,7 @@ impl JsonlReader {
         let place = Place::of(header.parent.as_ref(), &child.id);
         let missing = || LoadError::NotFound(child.id.clone());
         if verify {
-            let (_, read) = self.view.scan(&place, false).map_err(StoreError::from)?.ok_or_else(missing)?;
-            let (_, scanned, _) = read?;
+            let scanned = self.view.scan(&place, false).map_err(StoreError::from)?.ok_or_else(missing)??.scanned;
             return Ok(Summary { verdict: verdict(&scanned.fold), head: scanned.fold.head().clone() });
         }
         let kept = self.view.kept(&place, true).map_err(StoreError::from)?.ok_or_else(missing)?;

@@ -171,7 +171,7 @@ fn refuse_hidden(id: &SessionId, bytes: &[u8], start: usize, torn: &[u8]) -> Res
         let rest = torn.get(at..).unwrap_or_default();
         if rest.first() == Some(&b'{') && BEGINNINGS.iter().any(|beginning| rest.starts_with(beginning)) && is_whole(id, torn.get(..at - 1).unwrap_or_default())
         {
-            let number = bytes.get(..start).unwrap_or_default().iter().filter(|&&byte| byte == b'\n').count() + 1;
+            let number = bytes.get(..start).unwrap_or_default().split_inclusive(|&byte| byte == b'\n').count() + 1;
             return Err(Flaw::Line { place: place_of(number, start), source: DecodeError::Malformed("two records stand on one line".into()) });
         }
     }

@@ -58,6 +58,15 @@ pub(super) struct Summary {
     pub(super) verdict: Verdict,
 }
 
+/// A whole file.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) header: Arc<Header>,
+    pub(super) scanned: Scanned,
+    /// How long the file is.
+    pub(super) size: u64,
+}
+
 impl Kept {
     /// Returns its time, by which siblings are ordered; what has no readable header comes first.
     pub(super) fn created_at(&self) -> u64 {
@@ -244,19 +253,19 @@ impl View {
     }
 
     /// Reads a whole session.
-    pub(super) fn scan(&self, place: &Place, keep_events: bool) -> io::Result<Option<(SessionId, Result<(Arc<Header>, Scanned, u64), LoadError>)>> {
+    pub(super) fn scan(&self, place: &Place, keep_events: bool) -> io::Result<Option<Result<Whole, LoadError>>> {
         for last in (0..TRIES).rev() {
             let Some((bytes, stamp, still)) = self.bytes(place, true)? else { return Ok(None) };
             let (id, header) = scan::header(place, &bytes);
             let header = match header {
                 Ok(header) => header,
-                Err(source) => return Ok(Some((id.clone(), Err(LoadError::Corrupt { session: id, place: HEADER.into(), source })))),
+                Err(source) => return Ok(Some(Err(LoadError::Corrupt { session: id, place: HEADER.into(), source }))),
             };
             match scan::scan(&header, &bytes, keep_events) {
-                Ok(scanned) => return Ok(Some((id, Ok((header, scanned, stamp.size()))))),
+                Ok(scanned) => return Ok(Some(Ok(Whole { header, scanned, size: stamp.size() }))),
                 // It was written while it was read.
                 Err(_) if !still && last > 0 => {}
-                Err(flaw) => return Ok(Some((id.clone(), Err(flaw.load_error(&id))))),
+                Err(flaw) => return Ok(Some(Err(flaw.load_error(&id)))),
             }
         }
         Ok(None)

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use super::{
     place::Place,
     shelf::{Beginning, Slot},
-    view::Summary,
+    view::{Summary, Whole},
     writer::{Batch, Family, Writer},
 };
 use crate::{
@@ -50,7 +50,7 @@ impl Writer {
     fn read(&self, id: &SessionId) -> Result<Slot, Refused> {
         let place = self.view.locate(id).map_err(|error| refused(id, error))?.ok_or_else(|| Refused::NotFound(id.clone()))?;
         let read = self.view.scan(&place, false).map_err(unread)?.ok_or_else(|| Refused::NotFound(id.clone()))?;
-        let (header, scanned, size) = read.1.map_err(|error| refused(id, error))?;
+        let Whole { header, scanned, size } = read.map_err(|error| refused(id, error))?;
         let mut slot = Slot::of(header, place, scanned, size);
         if let Some(at) = self.doubt(id)
             && at < slot.length
@@ -229,6 +229,7 @@ fn refused(id: &SessionId, error: LoadError) -> Refused {
 }
 
 /// Says of a failure of the disk before anything was written what that means for an operation.
+#[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
 fn unread(error: io::Error) -> Refused {
     let full = matches!(StoreError::from(io::Error::from(error.kind())), StoreError::Full(_));
     Refused::NotWritten { full, reason: error.to_string() }

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Open, Refused, check_begun, check_ended, check_lived};
+use super::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Open, Refused, check_begun, check_ended, check_lived, check_taken, takes};
 use crate::{
     codec::{check_event, check_message},
     event::{Body, Event},
@@ -23,9 +23,6 @@ use crate::{
 
 /// What an entry keeps of its log.
 pub(super) trait Trail: fmt::Debug {
-    /// Whether a message is known to have left the inbox by the events that name it alone, so that those must name exactly what is taken.
-    const BY_NAME: bool;
-
     /// Goes on by events that have been checked.
     fn push(&mut self, events: &Arc<[Event]>);
 
@@ -60,16 +57,6 @@ pub(super) enum Remains {
     Event { seq: Seq, kind: MessageKind, wake: bool },
     /// A hash.
     Hash(BodyHash),
-}
-
-/// Tells which messages an event takes out of the inbox: their ids, and the kind that they must be of, if any.
-pub(super) fn takes(event: &Event) -> (&[MessageId], Option<MessageKind>) {
-    match &event.body {
-        Body::TurnStart { message, .. } => (std::slice::from_ref(message), Some(MessageKind::Turn)),
-        Body::NoteJoined { notes, .. } => (notes, Some(MessageKind::Note)),
-        Body::MessageWithdrawn { message, .. } | Body::ControlAnswered { control: message, .. } => (std::slice::from_ref(message), None),
-        _ => (&[], None),
-    }
 }
 
 impl<T: Trail> Entry<T> {
@@ -166,9 +153,7 @@ impl<T: Trail> Entry<T> {
             check_lived(event)?;
             head.apply(event, self.header.seed_length)?;
         }
-        if T::BY_NAME && self.named(events) != take.iter().copied().collect() {
-            return Err(Refused::Invalid { code: "EVENT_INVALID", message: "the events name other messages than those that leave the inbox".into() });
-        }
+        check_taken(&self.named(events), take)?;
         Ok(head)
     }
 

@@ -83,8 +83,6 @@ impl EventLog {
 }
 
 impl Trail for EventLog {
-    const BY_NAME: bool = false;
-
     fn push(&mut self, events: &Arc<[Event]>) {
         if !events.is_empty() {
             self.0.push(events.clone());

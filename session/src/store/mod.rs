@@ -23,7 +23,7 @@ mod reader;
 pub mod sqlite;
 
 use ground::check_filesystem;
-use guard::{check_begun, check_ended, check_lived};
+use guard::{check_begun, check_ended, check_lived, check_taken, takes};
 
 pub use error::{CommitError, LoadError, Refused, StoreError};
 pub use op::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Op, Open};

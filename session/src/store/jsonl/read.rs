@@ -85,7 +85,7 @@ impl JsonlReader {
 
     fn described(&self, id: &SessionId, summary: Result<Summary, LoadError>, holder: Option<&(OwnerId, Epochs)>) -> Result<Description, LoadError> {
         let Summary { head, verdict } = summary?;
-        let holder = holder.filter(|(_, epochs)| head.live && epochs.get(id) == Some(&head.epoch)).map(|(owner, _)| owner.clone());
+        let holder = holder.filter(|(_, epochs)| head.live && epochs.get(id).is_some_and(|begun| begun.contains(&head.epoch))).map(|(owner, _)| owner.clone());
         let has_children = self.has_subagent(id).map_err(StoreError::from)?;
         Ok(Description { verdict, head, has_children, holder })
     }
@@ -236,8 +236,8 @@ impl JsonlReader {
 
     /// Tells whether the log's open epoch is one that a live process began.
     fn is_held(&self, id: &SessionId, place: Option<&Place>, holder: Option<&(OwnerId, Epochs)>) -> io::Result<bool> {
-        let (Some(epoch), Some(place)) = (holder.and_then(|(_, epochs)| epochs.get(id)), place) else { return Ok(false) };
+        let (Some(begun), Some(place)) = (holder.and_then(|(_, epochs)| epochs.get(id)), place) else { return Ok(false) };
         let kept = self.view.kept(place, true)?;
-        Ok(kept.is_some_and(|kept| kept.summary().is_ok_and(|summary| summary.head.live && summary.head.epoch == *epoch)))
+        Ok(kept.is_some_and(|kept| kept.summary().is_ok_and(|summary| summary.head.live && begun.contains(&summary.head.epoch))))
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     line::{Line, LineError, is_whole, read_batch_line, says_more},
     message::{BodyHash, InboxRecord},
     place::{folder_of, name_of},
-    store::{LoadError, entry::takes},
+    store::{LoadError, takes},
 };
 
 /// A whole session.

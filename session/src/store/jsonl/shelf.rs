@@ -28,8 +28,6 @@ pub(super) struct Beginning {
 }
 
 impl Trail for Beginning {
-    const BY_NAME: bool = true;
-
     fn push(&mut self, _: &Arc<[Event]>) {}
 
     fn begins_with(&self, events: &[Event]) -> bool {

@@ -203,15 +203,12 @@ impl Writer {
         if matches!(job.kind, Kind::Create) {
             self.view.rename(|index| index.add(&job.place));
         }
-        for done in job.ops.iter().filter_map(|op| results.get(*op)) {
-            match done {
-                Ok(Done::Opened { .. }) => self.held.begin(job.id.clone(), slot.entry.head.epoch),
-                Ok(Done::Closed) => self.held.end(&job.id),
-                _ => {}
-            }
-        }
         let summary = Summary { head: slot.entry.head.clone(), verdict: slot.entry.verdict.clone() };
+        let live = summary.head.live;
         self.view.written(&job.place, &found, slot.entry.header.clone(), summary);
+        if !live && job.ops.iter().any(|op| matches!(results.get(*op), Some(Ok(Done::Closed)))) {
+            self.held.end(&job.id);
+        }
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
 use super::{
-    claim::{pending, take_next},
+    claim::{check_named, pending, take_next},
     error::Stop,
     kept::{Known, Memory, fenced, follow, known},
     log::{self, Found, kind_column, signed, unsigned},
@@ -267,6 +267,7 @@ impl<'a> Batch<'a> {
             return Err(Refused::Fenced { stored: known.head.epoch }.into());
         }
         let (mut head, encoded) = follow(known, &op.session, &op.events)?;
+        check_named(self.conn, sid, &op.events, &[])?;
         check_begun(&head, op.epoch)?;
         let claim = match op.claim {
             Some(time) => take_next(self.conn, &op.session, known, &head, ClaimKind::Turn, time)?,
@@ -302,6 +303,7 @@ impl<'a> Batch<'a> {
             return Err(Refused::Invalid { code: "EVENT_INVALID", message: "a message leaves the inbox with the events that name it".into() }.into());
         }
         let (mut head, encoded) = follow(known, &op.fence.session, &op.events)?;
+        check_named(self.conn, sid, &op.events, &op.take)?;
         self.insert_events(sid, &op.events, &encoded)?;
         for record in &leaving {
             head.take(&record.message, record.held);
@@ -332,6 +334,7 @@ impl<'a> Batch<'a> {
         }
         let sid = known.found.sid;
         let (head, encoded) = follow(known, &op.fence.session, &op.events)?;
+        check_named(self.conn, sid, &op.events, &[])?;
         check_ended(&head)?;
         self.insert_events(sid, &op.events, &encoded)?;
         self.conn.prepare_cached("DELETE FROM lease WHERE sid = ?1")?.execute([sid])?;

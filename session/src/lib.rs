@@ -44,6 +44,7 @@
 
 pub mod clock;
 pub mod codec;
+mod departed;
 pub mod descriptor;
 pub mod event;
 pub mod fold;

@@ -1,17 +1,21 @@
 //! How a record stands on a line of text: its body with the checksum as the last key. Used for export, for fixtures, and for stores of JSON Lines.
 //!
-//! What kind of record a line is shows in its first key: `version` for the header, `seq` for an event, `order` for an inbox record.
+//! What kind of record a line is shows in its first key: `version` for the header, `seq` for an event, `order` for an inbox record, `taken` for what remains of
+//! one.
 
 use std::sync::Arc;
 
 use thiserror::Error;
 
 use crate::{
-    codec::{DecodeError, EncodeError, decode_event, decode_header, decode_message, encode_event, encode_header, encode_message, message_crc},
+    codec::{
+        DecodeError, EncodeError, Encoded, decode_event, decode_header, decode_message, decode_tombstone, encode_event, encode_header, encode_message,
+        encode_tombstone, message_crc,
+    },
     event::Event,
     header::Header,
     id::{Order, Seq, SessionId},
-    message::InboxRecord,
+    message::{InboxRecord, Tombstone},
 };
 
 /// One record of a session, header included.
@@ -33,6 +37,8 @@ pub enum Line {
     Event(Event),
     /// A message.
     Message(InboxRecord),
+    /// What remains of a message that has left the inbox.
+    Taken(Tombstone),
 }
 
 /// Why a line holds no record.
@@ -77,27 +83,42 @@ const TAIL: usize = r#","crc":"00000000"}"#.len();
 /// # Errors
 /// [`EncodeError`] as the record's encoding.
 pub fn write_line(id: &SessionId, line: &Line) -> Result<Vec<u8>, EncodeError> {
-    let (mut bytes, crc) = match line {
-        Line::Header(header) => {
-            let encoded = encode_header(header)?;
-            (encoded.body, encoded.crc)
-        }
-        Line::Event(event) => {
-            let encoded = encode_event(id, event)?;
-            (encoded.body, encoded.crc)
-        }
+    let mut text = Vec::new();
+    match line {
+        Line::Header(header) => seal(&mut text, &encode_header(header)?),
+        Line::Event(event) => seal(&mut text, &encode_event(id, event)?),
         Line::Message(record) => {
             let body = encode_message(&record.message)?;
             let crc = message_crc(id, record.order, record.held, &body);
-            let mut bytes = format!("{{\"order\":{},{}", record.order, if record.held { "\"held\":true," } else { "" }).into_bytes();
-            bytes.extend_from_slice(body.get(1..).unwrap_or_default());
-            (bytes, crc)
+            seal_message(&mut text, record.order, record.held, &body, crc);
         }
-    };
+        Line::Taken(tombstone) => seal(&mut text, &encode_tombstone(id, tombstone)?),
+    }
+    Ok(text)
+}
+
+/// Appends a record that stands on its line as it is, with its checksum. All but waiting messages do.
+pub(crate) fn seal(text: &mut Vec<u8>, Encoded { body, crc }: &Encoded) {
+    seal_body(text, body, *crc);
+}
+
+/// Appends a body with its checksum.
+pub(crate) fn seal_body(text: &mut Vec<u8>, body: &[u8], crc: u32) {
+    text.reserve(body.len() + TAIL);
     // The body is an object; its closing brace moves behind the checksum.
-    bytes.pop();
-    bytes.extend_from_slice(format!(",\"crc\":\"{crc:08x}\"}}").as_bytes());
-    Ok(bytes)
+    text.extend_from_slice(body.split_last().map_or(&[][..], |(_, body)| body));
+    text.extend_from_slice(br#","crc":""#);
+    for shift in (0..8).rev() {
+        let nibble = (crc >> (shift * 4)) & 15;
+        text.push(char::from_digit(nibble, 16).map_or(b'0', |digit| u8::try_from(digit).unwrap_or(b'0')));
+    }
+    text.extend_from_slice(br#""}"#);
+}
+
+/// Appends a waiting message with its place and its checksum.
+pub(crate) fn seal_message(text: &mut Vec<u8>, order: Order, held: bool, body: &[u8], crc: u32) {
+    text.extend_from_slice(format!("{{\"order\":{order},{}", if held { "\"held\":true," } else { "" }).as_bytes());
+    seal_body(text, body.get(1..).unwrap_or_default(), crc);
 }
 
 /// Reads a line of session `id`, given without its line feed. `next_seq` is the seq that an event must have.
@@ -105,16 +126,36 @@ pub fn write_line(id: &SessionId, line: &Line) -> Result<Vec<u8>, EncodeError> {
 /// # Errors
 /// [`LineError`] naming what is wrong.
 pub fn read_line(id: &SessionId, next_seq: Seq, line: &[u8]) -> Result<Line, LineError> {
+    read_verbatim(id, next_seq, line).map(|(line, _)| line)
+}
+
+/// Reads a line as [`read_line`] does, and returns the record's bytes and checksum with it, so that a store can keep it as it came.
+///
+/// ```
+/// use greenroom_session::{codec::encode_event, event::Body, id::SessionId, line::{Line, read_verbatim, write_line}};
+/// let root = SessionId::new("root")?;
+/// let event = Body::EndSeed {}.at(0, 1_000);
+/// let text = write_line(&root, &Line::Event(event.clone()))?;
+/// assert_eq!(read_verbatim(&root, 0, &text)?, (Line::Event(event.clone()), encode_event(&root, &event)?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`LineError`] naming what is wrong.
+pub fn read_verbatim(id: &SessionId, next_seq: Seq, line: &[u8]) -> Result<(Line, Encoded), LineError> {
     let (body, crc) = split(line).ok_or(LineError::NoChecksum)?;
     if body.starts_with(b"{\"version\":") {
-        return Ok(Line::Header(decode_header(id, &body, crc)?));
+        return Ok((Line::Header(decode_header(id, &body, crc)?), Encoded { body, crc }));
     }
     if body.starts_with(b"{\"seq\":") {
-        return Ok(Line::Event(decode_event(id, next_seq, &body, crc)?));
+        return Ok((Line::Event(decode_event(id, next_seq, &body, crc)?), Encoded { body, crc }));
+    }
+    if body.starts_with(b"{\"taken\":") {
+        return Ok((Line::Taken(decode_tombstone(id, &body, crc)?), Encoded { body, crc }));
     }
     let (order, held, body) = split_place(&body).ok_or(LineError::Unknown)?;
     let message = decode_message(id, order, held, &body, crc)?;
-    Ok(Line::Message(InboxRecord { order, held, message: Arc::new(message) }))
+    Ok((Line::Message(InboxRecord { order, held, message: Arc::new(message) }), Encoded { body, crc }))
 }
 
 /// Takes the checksum off.
@@ -163,7 +204,9 @@ mod tests {
             Line::Header(NewSession::root(id.clone()).at(5)),
             Line::Event(Body::EndSeed {}.at(0, 6)),
             Line::Message(InboxRecord { order: 0, held: false, message: message.clone() }),
-            Line::Message(InboxRecord { order: 12, held: true, message }),
+            Line::Message(InboxRecord { order: 12, held: true, message: message.clone() }),
+            Line::Taken(Tombstone::of(&InboxRecord { order: 7, held: false, message: message.clone() })),
+            Line::Taken(Tombstone { held: true, ..Tombstone::of(&InboxRecord { order: 0, held: true, message }) }),
         ]
     }
 

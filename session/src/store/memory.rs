@@ -5,13 +5,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map},
+    io,
     ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
 };
 
 use super::{
-    Accept, Append, Claim, ClaimKind, Close, CommitError, Create, Done, Fence, Lease, LoadError, Log, MessageState, Op, Open, Reader, Refused, Store,
-    StoreError, Traced, check_begun, check_ended, check_lived,
+    Accept, Append, Claim, ClaimKind, Close, CommitError, Create, Done, ExportError, Fence, Lease, LoadError, Log, MessageState, Op, Open, Reader, Refused,
+    Store, StoreError, Traced, Verbatim, check_begun, check_ended, check_lived,
 };
 use crate::{
     codec::{check_event, check_message, encode_header},
@@ -25,6 +26,8 @@ use crate::{
     message::{BodyHash, InboxRecord, Message, MessageKind},
     turns::{Claimed, join_notes, open_turn},
 };
+
+mod transfer;
 
 /// A store in memory. Clones share one store.
 ///
@@ -55,6 +58,7 @@ struct Shared {
 struct Sessions {
     entries: HashMap<SessionId, Arc<Mutex<Entry>>>,
     names: BTreeSet<SessionId>,
+    removed: HashSet<SessionId>,
 }
 
 /// The children of one parent, known or not; `None` is the parent of roots.
@@ -68,7 +72,7 @@ struct Family {
 #[derive(Debug)]
 struct Entry {
     header: Arc<Header>,
-    creation: (usize, Option<MessageId>),
+    creation: Creation,
     log: EventLog,
     head: Head,
     inbox: BTreeMap<Order, InboxRecord>,
@@ -76,12 +80,31 @@ struct Entry {
     orders: HashMap<MessageId, Order>,
     /// By order, what remains of a message that has left the inbox.
     taken: Vec<Option<Remains>>,
+    /// Messages that have left the inbox and are held.
+    held_taken: Vec<Order>,
+    /// Of an imported session, what its first records were read from.
+    bytes: Option<Arc<Verbatim>>,
     verdict: Verdict,
     owner: Option<OwnerId>,
 }
 
+/// What a session was created with.
+#[derive(Debug)]
+struct Creation {
+    events: usize,
+    first: First,
+}
+
+/// The message that a session was created with.
+#[derive(Debug)]
+enum First {
+    Message(Option<MessageId>),
+    /// An import does not tell it from the first that was accepted later.
+    Unknown,
+}
+
 /// A log as it was written: it shares its events with whoever wrote them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct EventLog(Vec<Arc<[Event]>>);
 
 impl EventLog {
@@ -108,7 +131,7 @@ enum Remains {
     /// All of it: its content and its source stand in the log, where its turn or a joined note begins.
     Event { seq: Seq, kind: MessageKind, wake: bool },
     /// A hash.
-    Hash(BodyHash),
+    Hash { hash: BodyHash, kind: MessageKind, wake: bool },
 }
 
 impl Default for MemoryStore {
@@ -151,6 +174,9 @@ impl MemoryStore {
             Op::Append(op) => self.change(&op.fence.session, |entry| entry.append(op)),
             Op::Claim(op) => self.change(&op.fence.session, |entry| entry.claim(op)),
             Op::Close(op) => self.change(&op.fence.session, |entry| entry.close(op)),
+            Op::Import(op) => self.import(op),
+            Op::Release(op) => self.change(&op.session, |entry| Ok(entry.release())),
+            Op::Remove(op) => self.remove(op),
         }
     }
 
@@ -158,7 +184,7 @@ impl MemoryStore {
     fn change(&self, id: &SessionId, change: impl FnOnce(&mut Entry) -> Result<Done, Refused>) -> Result<Done, Refused> {
         let sessions = self.shared.sessions();
         // In place: what all senders count up and down is what they wait for.
-        let entry = sessions.entries.get(id).ok_or_else(|| Refused::NotFound(id.clone()))?;
+        let entry = sessions.entries.get(id).ok_or_else(|| sessions.missing(id))?;
         change(&mut lock(entry))
     }
 
@@ -168,6 +194,7 @@ impl MemoryStore {
         }
         // The families lock makes creations one after another, so that siblings' times and aliases are decided once.
         let mut families = lock(&self.shared.families);
+        self.shared.refuse_removed(&op.session.id)?;
         if let Some(existing) = self.shared.entry(&op.session.id) {
             return lock(&existing).same_creation(op);
         }
@@ -192,12 +219,14 @@ impl MemoryStore {
         }
         let mut entry = Entry {
             header: header.clone(),
-            creation: (op.events.len(), op.message.as_ref().map(|message| message.id.clone())),
+            creation: Creation { events: op.events.len(), first: First::Message(op.message.as_ref().map(|message| message.id.clone())) },
             log: EventLog::default(),
             head: fold.head().clone(),
             inbox: BTreeMap::new(),
             orders: HashMap::new(),
             taken: Vec::new(),
+            held_taken: Vec::new(),
+            bytes: None,
             verdict,
             owner: None,
         };
@@ -207,9 +236,7 @@ impl MemoryStore {
         }
         family.subagents += u64::from(!matches!(entry.verdict, Verdict::Plain));
         family.children.insert((header.created_at, header.id.clone()));
-        let mut sessions = self.shared.sessions.write().unwrap_or_else(PoisonError::into_inner);
-        sessions.names.insert(header.id.clone());
-        sessions.entries.insert(header.id.clone(), Arc::new(Mutex::new(entry)));
+        self.shared.insert(entry);
         Ok(Done::Created { header, existing: false })
     }
 }
@@ -234,11 +261,14 @@ impl Store for MemoryStore {
 
 impl Entry {
     fn same_creation(&self, op: &Create) -> Result<Done, Refused> {
-        let (events, message) = &self.creation;
+        let first = op.message.as_ref().map(|message| &message.id);
         let same = op.session.matches(&self.header)
-            && *events == op.events.len()
+            && self.creation.events == op.events.len()
             && self.log.iter().zip(&*op.events).all(|(a, b)| a.body == b.body)
-            && *message == op.message.as_ref().map(|message| message.id.clone())
+            && match &self.creation.first {
+                First::Message(message) => message.as_ref() == first,
+                First::Unknown => first.is_none_or(|first| self.orders.get(first) == Some(&0)),
+            }
             && op.message.as_ref().is_none_or(|message| self.is_same(message));
         if same { Ok(Done::Created { header: self.header.clone(), existing: true }) } else { Err(Refused::Exists(self.header.id.clone())) }
     }
@@ -249,7 +279,7 @@ impl Entry {
         match self.inbox.get(order) {
             Some(waiting) => waiting.message.hash() == message.hash(),
             None => match usize::try_from(*order).ok().and_then(|at| self.taken.get(at)?.as_ref()) {
-                Some(Remains::Hash(hash)) => *hash == message.hash(),
+                Some(Remains::Hash { hash, .. }) => *hash == message.hash(),
                 Some(Remains::Event { seq, kind, wake }) => {
                     (*kind, *wake) == (message.kind, message.wake)
                         && message.control.is_none()
@@ -323,7 +353,7 @@ impl Entry {
                 let message = &record.message;
                 let remains = match events.iter().find(|event| message.control.is_none() && shows(event, message)) {
                     Some(event) => Remains::Event { seq: event.seq, kind: message.kind, wake: message.wake },
-                    None => Remains::Hash(message.hash()),
+                    None => Remains::Hash { hash: message.hash(), kind: message.kind, wake: message.wake },
                 };
                 if let Some(place) = usize::try_from(*order).ok().and_then(|at| self.taken.get_mut(at)) {
                     *place = Some(remains);
@@ -375,8 +405,12 @@ impl Entry {
     }
 
     fn take_next(&mut self, kind: ClaimKind, time: u64) -> Option<Claimed> {
-        // A held record and everything behind it waits.
-        let ready = || self.inbox.values().take_while(|record| !record.held);
+        // A held record and everything behind it waits, and so does a message whose turn was not finished.
+        if kind == ClaimKind::Turn && self.head.held > 0 && self.head.retry.is_some() {
+            return None;
+        }
+        let end = self.held_taken.iter().min().copied().unwrap_or(Order::MAX);
+        let ready = || self.inbox.values().take_while(|record| !record.held && record.order < end);
         // Without this, each turn would cost a look at everything that waits.
         let any_note = self.head.pending_wakes + self.head.pending_quiet > 0;
         let notes: Vec<InboxRecord> = if any_note { ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect() } else { Vec::new() };
@@ -410,7 +444,25 @@ fn shows(event: &Event, message: &Message) -> bool {
     matches!(&event.body, Body::UserMessage(shown) if shown.id == message.id && shown.content == message.content && shown.source == message.source)
 }
 
+impl Sessions {
+    /// Says why a session is not there.
+    fn missing(&self, id: &SessionId) -> Refused {
+        if self.removed.contains(id) { Refused::Removed(id.clone()) } else { Refused::NotFound(id.clone()) }
+    }
+}
+
 impl Shared {
+    fn refuse_removed(&self, id: &SessionId) -> Result<(), Refused> {
+        if self.sessions().removed.contains(id) { Err(Refused::Removed(id.clone())) } else { Ok(()) }
+    }
+
+    fn insert(&self, entry: Entry) {
+        let id = entry.header.id.clone();
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        sessions.names.insert(id.clone());
+        sessions.entries.insert(id, Arc::new(Mutex::new(entry)));
+    }
+
     fn sessions(&self) -> RwLockReadGuard<'_, Sessions> {
         self.sessions.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -457,13 +509,26 @@ struct MemoryReader {
 
 impl MemoryReader {
     fn entry(&self, id: &SessionId) -> Result<Arc<Mutex<Entry>>, LoadError> {
-        self.shared.entry(id).ok_or_else(|| LoadError::NotFound(id.clone()))
+        let sessions = self.shared.sessions();
+        sessions.entries.get(id).cloned().ok_or_else(|| match sessions.missing(id) {
+            Refused::Removed(id) => LoadError::Removed(id),
+            _ => LoadError::NotFound(id.clone()),
+        })
     }
 }
 
 impl Reader for MemoryReader {
     fn header(&mut self, id: &SessionId) -> Result<Option<Arc<Header>>, LoadError> {
         Ok(self.shared.entry(id).map(|entry| lock(&entry).header.clone()))
+    }
+
+    fn is_removed(&mut self, id: &SessionId) -> Result<bool, StoreError> {
+        Ok(self.shared.sessions().removed.contains(id))
+    }
+
+    fn export(&mut self, id: &SessionId, line: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), ExportError> {
+        let whole = lock(&*self.entry(id)?).whole();
+        whole.export(line)
     }
 
     fn load(&mut self, id: &SessionId) -> Result<Log, LoadError> {
@@ -475,6 +540,9 @@ impl Reader for MemoryReader {
         }
         for record in entry.inbox.values() {
             fold.apply_message(record.clone());
+        }
+        for tombstone in entry.held_taken() {
+            fold.apply_taken(&tombstone);
         }
         fold.set_next_order(entry.head.next_order);
         Ok(Log { events: entry.log.iter().cloned().collect(), fold })

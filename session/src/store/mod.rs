@@ -12,6 +12,7 @@ use crate::id::{OwnerId, SessionId};
 
 mod error;
 mod guard;
+mod import;
 pub mod memory;
 mod op;
 mod reader;
@@ -20,7 +21,8 @@ pub mod sqlite;
 
 use guard::{check_begun, check_ended, check_lived};
 
-pub use error::{CommitError, LoadError, Refused, StoreError};
+pub use error::{CommitError, ExportError, LoadError, Refused, StoreError};
+pub use import::{Import, InboxLine, Release, Remove, Verbatim};
 pub use op::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Op, Open};
 pub use reader::{Lease, Log, Member, MessageState, Reader, Traced};
 

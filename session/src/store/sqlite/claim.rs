@@ -47,15 +47,15 @@ pub(super) struct Prepared {
 /// Decides what is taken next, on the inbox as it is in this transaction.
 pub(super) fn take_next(conn: &Connection, id: &SessionId, known: &Known, head: &Head, kind: ClaimKind, time: u64) -> Result<Option<Prepared>, Stop> {
     let sid = known.found.sid;
-    // A held record and everything behind it waits.
+    // A held record and everything behind it waits, and so does a message whose turn was not finished.
     let end = if head.held > 0 {
-        let first: Option<i64> =
-            conn.prepare_cached("SELECT min(ord) FROM inbox WHERE sid = ?1 AND state = 0 AND held != 0")?.query_row([sid], |row| row.get(0))?;
+        let first: Option<i64> = conn.prepare_cached("SELECT min(ord) FROM inbox WHERE sid = ?1 AND held != 0")?.query_row([sid], |row| row.get(0))?;
         first.map_or(head.next_order, unsigned)
     } else {
         head.next_order
     };
-    if kind == ClaimKind::Turn && head.open.is_some() {
+    let waits = head.held > 0 && head.retry.is_some();
+    if kind == ClaimKind::Turn && (head.open.is_some() || waits) {
         return Ok(None);
     }
     let notes = if head.pending_wakes + head.pending_quiet > 0 { log::inbox(conn, id, sid, Wanted::Every(MessageKind::Note, end))? } else { Vec::new() };

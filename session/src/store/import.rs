@@ -2,7 +2,11 @@
 //!
 //! What every store checks of an import is checked here; what depends on the neighbours (the same id, a sibling's alias) each store checks itself.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::HashSet,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use super::Refused;
 use crate::{
@@ -12,7 +16,7 @@ use crate::{
     fold::Fold,
     head::Head,
     header::Header,
-    id::{MessageId, SessionId},
+    id::{MessageId, Order, Seq, SessionId},
     limits::MAX_EVENT_BYTES,
     listing::{Verdict, verdict},
     message::{InboxRecord, Tombstone},
@@ -38,7 +42,7 @@ pub enum InboxLine {
 
 impl InboxLine {
     /// Returns the place.
-    pub fn order(&self) -> u64 {
+    pub fn order(&self) -> Order {
         match self {
             Self::Waiting(record) => record.order,
             Self::Taken(tombstone) => tombstone.order,
@@ -104,6 +108,8 @@ pub struct Import {
     events: Arc<[Event]>,
     inbox: Arc<[InboxLine]>,
     bytes: Arc<Verbatim>,
+    /// Looked at once, however often it is asked for.
+    checked: Arc<OnceLock<Result<Checked, Misfit>>>,
 }
 
 impl Import {
@@ -123,13 +129,13 @@ impl Import {
                 })
                 .collect::<Result<_, _>>()?,
         };
-        Ok(Self { header, events, inbox, bytes: Arc::new(bytes) })
+        Ok(Self::verbatim(header, events, inbox, bytes))
     }
 
     /// Imports these records as they were read: `bytes` says what each was decoded from, place by place, and is what a store keeps. So a key that this program does
     /// not know stays where it was.
     pub fn verbatim(header: Arc<Header>, events: Arc<[Event]>, inbox: Arc<[InboxLine]>, bytes: Verbatim) -> Self {
-        Self { header, events, inbox, bytes: Arc::new(bytes) }
+        Self { header, events, inbox, bytes: Arc::new(bytes), checked: Arc::default() }
     }
 
     /// Returns the header.
@@ -152,22 +158,35 @@ impl Import {
         &self.bytes
     }
 
-    /// Checks everything that can be told from the import alone.
+    /// Checks everything that can be told from the import alone: that the records follow from one another. Costs the session's length the first time.
+    ///
+    /// # Errors
+    /// [`Misfit`] as the first record that does not follow.
+    pub fn verify(&self) -> Result<(), Misfit> {
+        self.checked.get_or_init(|| self.look()).as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
+    /// Returns what a store may write.
     pub(super) fn check(&self) -> Result<Checked, Refused> {
+        self.checked.get_or_init(|| self.look()).clone().map_err(Into::into)
+    }
+
+    fn look(&self) -> Result<Checked, Misfit> {
         let id = &self.header.id;
         let bytes = &*self.bytes;
         if (bytes.events.len(), bytes.messages.len()) != (self.events.len(), self.inbox.len()) {
-            return Err(invalid("there is not one text for each record"));
+            return Err(Misfit::whole("there is not one text for each record"));
         }
         let mut fold = Fold::new(self.header.clone());
         for (event, encoded) in self.events.iter().zip(&bytes.events) {
+            let misfit = |reason: String| Misfit { place: Some(RecordPlace::Event(event.seq)), reason };
             if event_crc(id, &encoded.body) != encoded.crc || std::str::from_utf8(&encoded.body).is_err() {
-                return Err(invalid(format!("event {}: checksum mismatch", event.seq)));
+                return Err(misfit("checksum mismatch".into()));
             }
             if encoded.body.len() > MAX_EVENT_BYTES {
-                return Err(EncodeError::TooLarge(encoded.body.len()).into());
+                return Err(misfit(EncodeError::TooLarge(encoded.body.len()).to_string()));
             }
-            fold.apply_event(event).map_err(|error| invalid(error.to_string()))?;
+            fold.apply_event(event).map_err(|error| misfit(error.reason))?;
         }
         self.check_inbox()?;
         let inbox = self.hold(fold.head())?;
@@ -180,29 +199,34 @@ impl Import {
         Ok(Checked { head: fold.head().clone(), verdict: verdict(&fold), inbox, seed: self.seed() })
     }
 
-    fn check_inbox(&self) -> Result<(), Refused> {
+    fn check_inbox(&self) -> Result<(), Misfit> {
         let departed = Departed::of(&*self.events, self.header.seed_length);
         let mut ids = HashSet::new();
         for (line, expected) in self.inbox.iter().zip(0..) {
             let order = line.order();
+            let misfit = |reason: String| Err(Misfit { place: Some(RecordPlace::Message(order)), reason });
             if order != expected {
-                return Err(invalid(format!("message {order} where {expected} is next")));
+                return misfit(format!("order {order} where {expected} is next"));
             }
             let message = line.message();
             if !ids.insert(message) {
-                return Err(invalid(format!("message {order}: its id {message} was there before")));
+                return misfit(format!("its id {message} was there before"));
             }
             match line {
                 InboxLine::Waiting(record) => {
-                    record.message.check().map_err(|error| invalid(format!("message {order}: {error}")))?;
-                    check_message(&record.message)?;
+                    if let Err(error) = record.message.check() {
+                        return misfit(error.to_string());
+                    }
+                    if let Err(error) = check_message(&record.message) {
+                        return misfit(error.to_string());
+                    }
                     if departed.contains(record.message.kind, message) {
-                        return Err(invalid(format!("message {order} waits, but the log says that it has left")));
+                        return misfit("it waits, but the log says that it has left".into());
                     }
                 }
                 InboxLine::Taken(tombstone) => {
                     if !departed.contains(tombstone.kind, message) {
-                        return Err(invalid(format!("message {order} has left, but the log does not say so")));
+                        return misfit("it has left, but the log does not say so".into());
                     }
                 }
             }
@@ -211,7 +235,7 @@ impl Import {
     }
 
     /// Returns the inbox with everything held that could make the session run.
-    fn hold(&self, head: &Head) -> Result<Vec<InboxLine>, Refused> {
+    fn hold(&self, head: &Head) -> Result<Vec<InboxLine>, Misfit> {
         let serving = head.open.as_ref().map(|open| &open.message).or(head.retry.as_ref().map(|retry| &retry.message));
         let mut any = false;
         let mut inbox: Vec<InboxLine> = self
@@ -229,7 +253,7 @@ impl Import {
         if let Some(serving) = serving
             && !inbox.iter().any(|line| matches!(line, InboxLine::Taken(tombstone) if tombstone.id == *serving))
         {
-            return Err(invalid(format!("the turn of message {serving} is not finished, and the inbox knows no such message")));
+            return Err(Misfit::whole(format!("the turn of message {serving} is not finished, and the inbox knows no such message")));
         }
         // An epoch that has no end would be settled by whoever runs the tree. Its last message stands for it.
         if head.live
@@ -249,7 +273,7 @@ impl Import {
 }
 
 /// An import that a store may write.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Checked {
     /// The head, with the inbox.
     pub(super) head: Head,
@@ -261,8 +285,76 @@ pub(super) struct Checked {
     pub(super) seed: usize,
 }
 
-fn invalid(message: impl Into<String>) -> Refused {
-    Refused::Invalid { code: "SESSION_INVALID", message: message.into() }
+/// Which record of a session.
+///
+/// ```
+/// use greenroom_session::store::RecordPlace;
+/// assert_eq!(RecordPlace::Event(3).to_string(), "event 3");
+/// assert_eq!(RecordPlace::Message(0).to_string(), "message 0");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RecordPlace {
+    /// The event of this seq.
+    Event(Seq),
+    /// The inbox line of this order.
+    Message(Order),
+}
+
+impl fmt::Display for RecordPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Event(seq) => write!(f, "event {seq}"),
+            Self::Message(order) => write!(f, "message {order}"),
+        }
+    }
+}
+
+/// Why records do not make a session.
+///
+/// ```
+/// use std::sync::Arc;
+/// use greenroom_session::{event::{Body, Event}, header::NewSession, id::SessionId, store::{Import, RecordPlace}};
+/// let header = Arc::new(NewSession::root(SessionId::new("root")?).at(1_000));
+/// let events: Arc<[Event]> = [Body::StepStart { turn: 1, step: 1 }.at(0, 1_000)].into();
+/// let misfit = Import::new(header, events, [].into())?.verify().unwrap_err();
+/// assert_eq!(misfit.place, Some(RecordPlace::Event(0)));
+/// assert_eq!((misfit.code(), misfit.to_string().as_str()), ("SESSION_INVALID", "event 0: turn 1 is not open"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misfit {
+    /// Which of them, if it is one.
+    pub place: Option<RecordPlace>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl Misfit {
+    fn whole(reason: impl Into<String>) -> Self {
+        Self { place: None, reason: reason.into() }
+    }
+
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        "SESSION_INVALID"
+    }
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some(place) => write!(f, "{place}: {}", self.reason),
+            None => f.write_str(&self.reason),
+        }
+    }
+}
+
+impl std::error::Error for Misfit {}
+
+impl From<Misfit> for Refused {
+    fn from(misfit: Misfit) -> Self {
+        Self::Invalid { code: misfit.code(), message: misfit.to_string() }
+    }
 }
 
 /// Lets go of everything that is held of a session, so that it may run. Again is the same.

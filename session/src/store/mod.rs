@@ -22,7 +22,7 @@ pub mod sqlite;
 use guard::{check_begun, check_ended, check_lived};
 
 pub use error::{CommitError, ExportError, LoadError, Refused, StoreError};
-pub use import::{Import, InboxLine, Release, Remove, Verbatim};
+pub use import::{Import, InboxLine, Misfit, RecordPlace, Release, Remove, Verbatim};
 pub use op::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Op, Open};
 pub use reader::{Lease, Log, Member, MessageState, Reader, Traced};
 

@@ -15,6 +15,7 @@
 //! - [`recover`]: the closing events of a turn that a crash cut off.
 //! - [`turns`]: which message becomes the next turn, and the events that open it.
 //! - [`store`]: the [`Store`](store::Store) trait, its operations, and the stores.
+//! - [`transfer`]: sessions to a folder of files and back.
 //! - [`listing`]: what a listing says of a child.
 //! - [`text`]: the rule for labels, and how text is shown so that a terminal obeys none of it. [`limits`]: the bounds.
 //! - [`clock`]: time and identity, injected.
@@ -44,6 +45,7 @@
 
 pub mod clock;
 pub mod codec;
+mod departed;
 pub mod descriptor;
 pub mod event;
 pub mod fold;
@@ -59,4 +61,5 @@ pub mod recover;
 pub mod store;
 pub mod surface;
 pub mod text;
+pub mod transfer;
 pub mod turns;

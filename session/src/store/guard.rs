@@ -6,8 +6,7 @@ use super::Refused;
 use crate::{
     event::{Body, Event},
     head::Head,
-    id::{Epoch, MessageId, Order},
-    message::MessageKind,
+    id::{Epoch, Order},
 };
 
 /// Refuses events that are written at creation only. What a session is never changes after its creation, so that what an index says of it cannot grow old.
@@ -29,16 +28,6 @@ pub(super) fn check_begun(head: &Head, epoch: Epoch) -> Result<(), Refused> {
 /// Refuses a closing whose events leave the epoch going on without a lease.
 pub(super) fn check_ended(head: &Head) -> Result<(), Refused> {
     if head.live { Err(Refused::Invalid { code: "EVENT_INVALID", message: format!("the events do not end epoch {}", head.epoch) }) } else { Ok(()) }
-}
-
-/// Tells which messages an event takes out of the inbox: their ids, and the kind that they must be of, if any.
-pub(super) fn takes(event: &Event) -> (&[MessageId], Option<MessageKind>) {
-    match &event.body {
-        Body::TurnStart { message, .. } => (std::slice::from_ref(message), Some(MessageKind::Turn)),
-        Body::NoteJoined { notes, .. } => (notes, Some(MessageKind::Note)),
-        Body::MessageWithdrawn { message, .. } | Body::ControlAnswered { control: message, .. } => (std::slice::from_ref(message), None),
-        _ => (&[], None),
-    }
 }
 
 /// Refuses events that name other waiting messages than those that are to leave the inbox with them: what a log says has left is what has left.

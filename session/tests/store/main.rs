@@ -9,4 +9,5 @@ mod model;
 mod processes;
 mod sqlite;
 mod support;
+mod transfer;
 mod work;

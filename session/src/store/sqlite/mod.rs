@@ -7,7 +7,7 @@
 //! - `birth`: how the file comes to be, and how another one is refused. `schema`: the tables.
 //! - `writer`: transactions, one process after the other. `write`, `claim`: the operations in them. `kept`: what is remembered between them. `node`: who is alive.
 //! - `log`: the ground truth of a session. `summary`, `family`, `tally`: what is derived from it and may be lost at any time.
-//! - `read`, `describe`: the reader.
+//! - `read`, `describe`, `export`: the reader. `transfer`: whole sessions, in and away.
 
 use std::{
     path::Path,
@@ -21,6 +21,7 @@ mod birth;
 mod claim;
 mod describe;
 mod error;
+mod export;
 mod family;
 mod kept;
 mod log;
@@ -32,6 +33,7 @@ mod summary;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod write;
 mod writer;
 

@@ -3,6 +3,7 @@
 
 mod creation;
 mod inbox;
+mod jsonl;
 mod limits;
 mod listing;
 mod model;

@@ -30,6 +30,8 @@ mod read;
 mod scan;
 mod shelf;
 mod stamp;
+#[cfg(test)]
+mod tests;
 mod view;
 mod whole;
 mod write;

@@ -2,9 +2,9 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -76,7 +76,12 @@ pub(super) fn run(disk: &Arc<dyn Disk>, pool: &mut Pool, dir: &Path, jobs: &[Arc
                         }
                         Outcome::Written(file)
                     }
-                    Err(error) => Outcome::Undone(error),
+                    // Whatever failed may have happened.
+                    Err(error) => match is_named(&file, &job.place.path(dir)) {
+                        Ok(false) => Outcome::Undone(error),
+                        Ok(true) => job.take_back(&**disk, dir, &file, error),
+                        Err(again) => Outcome::Unknown(again),
+                    },
                 }
             }
         };
@@ -104,6 +109,16 @@ pub(super) fn run(disk: &Arc<dyn Disk>, pool: &mut Pool, dir: &Path, jobs: &[Arc
         }
     }
     outcomes
+}
+
+/// Tells whether a file has a name.
+pub(super) fn is_named(file: &File, path: &Path) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) == (ours.dev(), ours.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// What this opening knows of its folders.
@@ -180,9 +195,12 @@ impl Job {
     fn name(&self, disk: &dyn Disk, dir: &Path, temporary: &Path, folders: &mut Folders, made: &mut BTreeSet<Arc<str>>) -> io::Result<()> {
         let folder = &self.place.folder;
         if !folders.there.contains(folder) {
+            // Until it is told that it was there, or has come.
+            let in_doubt = std::mem::replace(&mut folders.own_in_doubt, true);
             if disk.make_folder(&dir.join(&**folder))? {
                 made.insert(folder.clone());
             }
+            folders.own_in_doubt = in_doubt;
             folders.there.insert(folder.clone());
         }
         disk.link(temporary, &self.place.path(dir))

@@ -159,7 +159,7 @@ fn next_batch(store: &dyn Store) -> Vec<Op> {
     let mut head = |id: &str| reader.load(&sid(id)).map(|log| log.fold.head().clone());
     let Ok(r) = head("r") else { return vec![root("r"), root("q")] };
     let Ok(q) = head("q") else { return vec![root("q")] };
-    if q.next_order == 0 && r.next_order == 0 {
+    if q.next_order == 0 || r.next_order < 2 || head("c").is_err() {
         return vec![child("c", "r"), accept("r", "m0"), accept("q", "m0"), accept("r", "m1"), accept("r", "m1")];
     }
     let fence = Fence { session: sid("r"), epoch: 1 };
@@ -191,7 +191,15 @@ fn play(dir: &Path, disk: Arc<dyn Disk>) -> Result<(BTreeMap<String, Vec<String>
                 assert!(matches!(again, Ok(Done::Accepted { .. })), "{again:?}");
             }
             let own = everything(&mut *store.reader().unwrap());
-            assert_eq!(own, everything(&mut open_reader(dir).unwrap()), "the writer's own readers see what others see");
+            let remove = [Op::Remove(Remove { session: sid("q"), discard: true })];
+            let mut beside = open_reader(dir).unwrap();
+            while !matches!(store.commit(&remove), Ok(results) if results == [Ok(Done::Removed)]) {
+                failed += 1;
+                assert!(failed < 40);
+                assert_eq!(store.reader().unwrap().is_removed(&sid("q")).unwrap(), beside.is_removed(&sid("q")).unwrap());
+            }
+            assert!(beside.is_removed(&sid("q")).unwrap());
+            assert_eq!(everything(&mut *store.reader().unwrap()), everything(&mut beside), "the writer's own readers see what others see");
             return Ok((own, failed));
         }
         let before = everything(&mut open_reader(dir).unwrap());

@@ -13,6 +13,7 @@ use std::{
 use super::{
     birth::new_name,
     index::REMOVED,
+    job::is_named,
     place::Place,
     scan::tombstone,
     shelf::{Beginning, Slot},
@@ -214,14 +215,17 @@ impl Writer {
         let (temporary, tombstone) = (new_name(&self.view.dir), folder.join(format!("{}{REMOVED}", place.stem)));
         let mut text = serde_json::to_vec(&serde_json::json!({ "removed": id })).map_err(|error| unread(io::Error::other(error)))?;
         text.push(b'\n');
-        let written = disk.create(&temporary).and_then(|file| disk.write(&file, 0, &text).and_then(|()| disk.sync(&file)));
-        let named = written.and_then(|()| disk.link(&temporary, &tombstone));
-        let safe = match named {
-            Ok(()) => disk.sync_folder(&folder).map_err(|error| {
-                let taken_back = disk.unlink(&tombstone).and_then(|()| disk.sync_folder(&folder));
+        let written = disk.create(&temporary).and_then(|file| disk.write(&file, 0, &text).and_then(|()| disk.sync(&file)).map(|()| file));
+        let safe = match written {
+            Err(error) => Err((error, false)),
+            Ok(file) => disk.link(&temporary, &tombstone).and_then(|()| disk.sync_folder(&folder)).map_err(|error| {
+                // Whatever failed may have happened.
+                let taken_back = match is_named(&file, &tombstone) {
+                    Ok(true) => disk.unlink(&tombstone).and_then(|()| disk.sync_folder(&folder)),
+                    other => other.map(drop),
+                };
                 (error, taken_back.is_err())
             }),
-            Err(error) => Err((error, false)),
         };
         if let Err(error) = disk.unlink(&temporary) {
             tracing::debug!(%error, "a second name of a file stays; the next opening removes it");

@@ -8,6 +8,8 @@ mod cli;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_errors;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_jsonl;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_list;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_run;

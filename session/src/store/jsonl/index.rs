@@ -30,8 +30,8 @@ pub(super) struct Index {
     folders: BTreeMap<Arc<str>, Listed>,
     /// By name, the folders that have a file of it; more than one is damage.
     places: HashMap<Arc<str>, Vec<Arc<str>>>,
-    /// Names that are never to be used again.
-    removed: HashSet<Arc<str>>,
+    /// Names that are never to be used again, and the folders that say so.
+    removed: HashMap<Arc<str>, Arc<str>>,
     /// Files of removed sessions that are still there, since whoever removed them was killed.
     leftovers: Vec<Place>,
 }
@@ -92,7 +92,7 @@ impl Index {
         for stem in &listed.stems {
             self.places.entry(stem.clone()).or_default().push(folder.clone());
         }
-        self.removed.extend(listed.removed.iter().cloned());
+        self.removed.extend(listed.removed.iter().map(|stem| (stem.clone(), folder.clone())));
         self.folders.insert(folder, listed);
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Index {
             listed.removed.insert(place.stem.clone());
         }
         self.leave(&place.stem, &place.folder);
-        self.removed.insert(place.stem.clone());
+        self.removed.insert(place.stem.clone(), place.folder.clone());
     }
 
     /// Returns the files of removed sessions that are still there.
@@ -159,7 +159,12 @@ impl Index {
 
     /// Tells whether a name was removed.
     pub(super) fn is_removed(&self, stem: &str) -> bool {
-        self.removed.contains(stem)
+        self.removed.contains_key(stem)
+    }
+
+    /// Returns where the file of a removed session was.
+    pub(super) fn removed(&self, stem: &str) -> Option<Place> {
+        self.removed.get_key_value(stem).map(|(stem, folder)| Place { folder: folder.clone(), stem: stem.clone() })
     }
 
     /// Returns the files in a folder.

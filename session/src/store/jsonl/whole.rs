@@ -26,7 +26,7 @@ use crate::{
     id::{MessageId, Order, SessionId},
     line::{Line, LineError, is_event, seal, seal_message, seal_message_more, waiting_body, without_more, write_batch_line},
     message::Tombstone,
-    place::{EXTENSION, folder_of},
+    place::{EXTENSION, folder_of, name_of},
     store::{Done, ExportError, Import, InboxLine, Refused, Release, Remove, entry::Entry},
 };
 
@@ -177,13 +177,7 @@ impl Writer {
         let id = &op.session;
         let place = match self.view.locate(id) {
             Ok(Some(place)) => place,
-            Ok(None) => {
-                return match self.refuse_removed(id) {
-                    Err(Refused::Removed(_)) => Ok(Done::Removed),
-                    Err(other) => Err(other),
-                    Ok(()) => Err(Refused::NotFound(id.clone())),
-                };
-            }
+            Ok(None) => return self.remove_again(id),
             Err(error) => return Err(refused(id, error)),
         };
         let outstanding = match self.slot(id) {
@@ -205,6 +199,21 @@ impl Writer {
         self.families.remove(&place.folder);
         self.held.end(id);
         self.view.removed(&place, id.clone());
+        self.clear_away(&place);
+        Ok(Done::Removed)
+    }
+
+    /// Answers that a session was removed, once that is safe.
+    fn remove_again(&mut self, id: &SessionId) -> Result<Done, Refused> {
+        let stem = name_of(id);
+        let Some(place) = self.names(|index| index.removed(&stem)).map_err(unread)? else { return Err(Refused::NotFound(id.clone())) };
+        if !self.folders.safe.contains(&place.folder) {
+            if let Err(error) = self.disk.sync_folder(&self.view.dir.join(&*place.folder)) {
+                self.lose(io::Error::new(error.kind(), error.to_string()));
+                return Err(unread(error));
+            }
+            self.folders.safe.insert(place.folder.clone());
+        }
         self.clear_away(&place);
         Ok(Done::Removed)
     }
@@ -232,6 +241,13 @@ impl Writer {
         }
         safe.map_err(|(error, unknown)| {
             if unknown {
+                // What is there is looked at anew, and is not safe before the folder is.
+                self.shelf.drop(id);
+                self.folders.safe.remove(&place.folder);
+                self.view.taken_back(place, id);
+                if let Err(error) = self.view.relist(&place.folder) {
+                    tracing::error!(%error, "a folder could not be listed");
+                }
                 self.lose(io::Error::new(error.kind(), error.to_string()));
             }
             unread(error)

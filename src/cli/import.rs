@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use greenroom::{
-    session::transfer::{ImportReport, ImportTrouble, import_folder},
+    session::{
+        text::Escaped,
+        transfer::{ImportReport, ImportTrouble, TransferError, import_folder},
+    },
     store_url::StoreUrl,
 };
 use serde_json::{Value, json};
@@ -36,7 +39,7 @@ impl ImportArgs {
     pub(crate) fn execute(&self, url: &StoreUrl, terminal: &mut Terminal) -> Result<(), Failure> {
         // A folder that is not there makes no store.
         if !self.from.is_dir() {
-            return Err(greenroom::session::transfer::TransferError::Missing(self.from.clone()).into());
+            return Err(TransferError::Missing(self.from.clone()).into());
         }
         let store = store::maker(url)?;
         let bar = Bar::new(terminal, Unit::Bytes, 0);
@@ -67,7 +70,8 @@ impl ImportArgs {
         }
         terminal.flush()?;
         if *imported > 0 && !self.activate {
-            terminal.remark("what waits in them is held: `greenroom import DIR --activate` lets it run");
+            let from = self.from.display().to_string();
+            terminal.remark(format_args!("what waits in them is held: `greenroom import {} --activate` lets it run", Escaped(&from)));
         }
         let code = match (damaged, refused) {
             (0, 0) => return Ok(()),

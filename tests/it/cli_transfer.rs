@@ -106,14 +106,23 @@ fn sessions_come_back_as_they_went() {
     let store = desk.store();
     rich(&store);
     let said = desk.run(&["export", "--all", "--to", "first"]);
-    insta::assert_snapshot!(said.all(), @"");
+    insta::assert_snapshot!(said.all(), @r#"
+    exit 0
+    9 sessions in first: 9 written, 0 replaced, 0 unchanged
+    ---
+    "#);
     let first = files(&desk.path("first"));
     assert_eq!(first.len(), 9);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&desk.path("first")), mode(&desk.path("first/_root")), mode(&desk.path("first/_root/root.jsonl"))), (0o700, 0o700, 0o600));
 
     let said = other(&desk, &["import", "first"]);
-    insta::assert_snapshot!(said.all(), @"");
+    insta::assert_snapshot!(said.all(), @r#"
+    exit 0
+    9 imported, 0 skipped, 0 refused, 0 damaged
+    ---
+    what waits in them is held: `greenroom import first --activate` lets it run
+    "#);
     // Held, and but for that the same.
     assert_eq!(other(&desk, &["export", "--all", "--to", "held"]).exit, 0);
     let unheld = |files: &BTreeMap<PathBuf, String>| -> Vec<(PathBuf, Vec<String>)> {
@@ -221,7 +230,14 @@ fn a_damaged_session_is_told_of_and_the_others_are_exported() {
     drop(raw);
     let said = desk.run(&["export", "--all", "--to", "out"]);
     assert_eq!(said.exit, 7);
-    insta::assert_snapshot!(said.all(), @"");
+    insta::assert_snapshot!(said.all(), @r#"
+    exit 7
+    8 sessions in out: 8 written, 0 replaced, 0 unchanged
+    ---
+    session once is damaged at event 0: checksum mismatch
+    error[EXPORT_DAMAGED]: 1 session not exported, 1 damaged
+    help: what is damaged is named above; the others were exported
+    "#);
     assert_eq!(files(&desk.path("out")).len(), 8);
     assert!(!desk.path("out/root/once.jsonl").exists());
 }
@@ -254,18 +270,35 @@ fn what_was_imported_waits_and_is_served_once_when_it_is_activated() {
 
     // Its turn was cut off, and it waits all the same.
     let said = other(&desk, &["run", "desk.toml", "--root", "root"]);
-    insta::assert_snapshot!(said.all(), @"");
+    insta::assert_snapshot!(said.all(), @r#"
+    exit 5
+    ---
+    error[NOT_ACTIVATED]: session root was imported and waits to be activated
+    help: `greenroom import DIR --activate` lets it run, DIR being the folder that it was imported from
+    "#);
     let said = other(&desk, &["list", "--json"]);
     assert_eq!((&said.json()["entries"][0]["held"], &said.json()["entries"][0]["turn"]), (&json!(true), &json!("interrupted")));
     assert_eq!(other(&desk, &["show", "root", "--json"]).json()["held"], json!(true));
     let said = other(&desk, &["show", "root"]);
     assert!(said.out.contains("held        2 records wait to be activated: `greenroom import DIR --activate`"), "{said:?}");
     let said = other(&desk, &["send", "root", "Third.", "--message-id", "m2"]);
-    insta::assert_snapshot!(said.all(), @"");
+    insta::assert_snapshot!(said.all(), @r#"
+    exit 0
+    message queued as the next turn for subagent root
+    ---
+    session root was imported and is held: the message waits behind what came with it, until `greenroom import DIR --activate`
+    "#);
 
     // What is there has moved on by that message, and is activated all the same.
     let said = other(&desk, &["import", "out", "--activate"]);
-    insta::assert_snapshot!(said.all(), @"");
+    insta::assert_snapshot!(said.all(), @r#"
+    exit 5
+    0 imported, 0 skipped, 1 refused, 0 damaged, 1 activated
+    ---
+    out/_root/root.jsonl: session root is in the store and is another one
+    error[IMPORT_REFUSED]: 1 session refused, 0 damaged
+    help: what was refused is named above and was left as it is; the others were imported
+    "#);
     let said = other(&desk, &["run", "desk.toml", "--root", "root"]);
     assert_eq!((said.exit, said.out.as_str()), (0, "three\n"), "{said:?}");
     let log = other(&desk, &["log", "root", "--json"]);
@@ -303,7 +336,16 @@ fn a_session_that_differs_is_refused_and_the_others_go_on() {
     assert_eq!(codes, expected.map(|(session, code)| (json!(session), json!(code))));
     let said = other(&desk, &["import", "out"]);
     assert_eq!(said.exit, 5);
-    insta::assert_snapshot!(said.all().replace(&desk.folder().display().to_string(), "<desk>"), @"");
+    insta::assert_snapshot!(said.all().replace(&desk.folder().display().to_string(), "<desk>"), @r#"
+    exit 5
+    0 imported, 7 skipped, 3 refused, 0 damaged
+    ---
+    out/_root/gone.jsonl: session gone was removed
+    out/_root/root.jsonl: session root is in the store and is another one
+    out/root/~c3~9cmlaut~2f..~2fx.jsonl: alias "r1" is taken
+    error[IMPORT_REFUSED]: 3 sessions refused, 0 damaged
+    help: what was refused is named above and was left as it is; the others were imported
+    "#);
 }
 
 /// A session of one message and one turn, as an export.
@@ -468,9 +510,22 @@ fn a_session_is_removed_with_what_it_takes_and_for_ever() {
     let said = desk.run(&["rm", "plain"]);
     assert!(said.exit == 2 && said.err.contains("error[USAGE]: nobody is here to be asked"), "{said:?}");
     let said = desk.run(&["rm", "root", "--yes"]);
-    insta::assert_snapshot!(said.all(), @"");
+    insta::assert_snapshot!(said.all(), @r#"
+    exit 5
+    ---
+    error[HAS_CHILDREN]: session root has 6 sessions below it
+    help: `greenroom rm ID --tree` removes the session with everything below it
+    "#);
     let said = desk.run(&["rm", "root", "--tree", "--yes"]);
-    insta::assert_snapshot!(said.all(), @"");
+    insta::assert_snapshot!(said.all(), @r#"
+    exit 1
+    ---
+    Ümlaut/../x: 1 message pending
+    interrupted: 1 message pending, a turn that is not finished
+    root: 1 message pending
+    error[PENDING]: 3 sessions have work still to do
+    help: messages wait; run the session first, or discard them: `greenroom rm --discard-pending`
+    "#);
     let fence = open(&store, "once");
     let said = desk.run(&["rm", "root", "--tree", "--yes", "--discard-pending"]);
     assert!(said.exit == 6 && said.err.starts_with("error[SESSION_HELD]: session once is held"), "{said:?}");
@@ -480,7 +535,16 @@ fn a_session_is_removed_with_what_it_takes_and_for_ever() {
     let said = desk.run(&["rm", "plain", "--yes", "--json"]);
     assert_eq!((said.exit, said.json()), (0, json!({"removed": ["plain"]})));
     let said = desk.run(&["rm", "root", "--tree", "--yes", "--discard-pending"]);
-    insta::assert_snapshot!(said.all(), @"");
+    insta::assert_snapshot!(said.all(), @r#"
+    exit 0
+    removed Ümlaut/../x
+    removed once
+    removed interrupted
+    removed fork
+    removed broken
+    removed root
+    ---
+    "#);
     for words in [
         &["show", "root"][..],
         &["log", "root"],
@@ -529,7 +593,13 @@ fn a_damaged_session_is_removed_when_that_is_said() {
     raw.execute("UPDATE event SET crc = crc + 1 WHERE seq = 1 AND sid = (SELECT sid FROM session WHERE id = 'once')", []).unwrap();
     let said = desk.run(&["rm", "once", "--yes"]);
     assert_eq!(said.exit, 1);
-    insta::assert_snapshot!(said.all(), @"");
+    insta::assert_snapshot!(said.all(), @r#"
+    exit 1
+    ---
+    once: damaged, so that nobody knows what waits: session once is damaged at event 1: checksum mismatch
+    error[PENDING]: 1 session has work still to do
+    help: messages wait; run the session first, or discard them: `greenroom rm --discard-pending`
+    "#);
     assert_eq!(desk.run(&["rm", "once", "--yes", "--discard-pending"]).exit, 0);
     assert!(matches!(desk.store().commit(&[Op::Remove(Remove { session: id("once"), discard: false })]).unwrap()[..], [Ok(Done::Removed)]));
 }

@@ -174,7 +174,8 @@ fn check_time(time: u64) -> Result<(), &'static str> {
     if time > MAX_INTEGER { Err("`time` is out of range") } else { Ok(()) }
 }
 
-fn header_crc(body: &[u8]) -> u32 {
+/// Returns the checksum of a header's body.
+pub(crate) fn header_crc(body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(b"h\0"), body)
 }
 
@@ -402,7 +403,8 @@ pub fn decode_tombstone(id: &SessionId, body: &[u8], crc: u32) -> Result<Tombsto
     })
 }
 
-fn tombstone_crc(id: &SessionId, body: &[u8]) -> u32 {
+/// Returns the checksum of the body of what remains of a message.
+pub(crate) fn tombstone_crc(id: &SessionId, body: &[u8]) -> u32 {
     let prefix = crc32c::crc32c_append(crc32c::crc32c(b"t\0"), id.as_str().as_bytes());
     crc32c::crc32c_append(crc32c::crc32c_append(prefix, b"\0"), body)
 }

@@ -2,21 +2,22 @@
 
 use std::{
     borrow::Cow,
-    collections::BTreeMap,
     io,
     sync::{Arc, PoisonError},
 };
 
-use super::{Creation, Entry, EventLog, First, MemoryStore, Remains, lock};
+use super::{EventLog, MemoryEntry, MemoryStore, lock};
 use crate::{
     codec::{EncodeError, Encoded, encode_event, encode_header, encode_message, encode_tombstone, message_crc},
-    event::{Body, Event},
+    event::Event,
     header::Header,
-    id::{MessageId, Order},
     line::{seal, seal_message},
     listing::Verdict,
-    message::{InboxRecord, Message, Tombstone},
-    store::{Done, ExportError, Import, InboxLine, Refused, Remove, Verbatim, import::Checked},
+    message::InboxRecord,
+    store::{
+        Done, ExportError, Import, InboxLine, Refused, Remove,
+        entry::{Entry, Trail},
+    },
 };
 
 impl MemoryStore {
@@ -37,7 +38,9 @@ impl MemoryStore {
         }
         family.subagents += u64::from(!matches!(checked.verdict, Verdict::Plain));
         family.children.insert((header.created_at, header.id.clone()));
-        self.shared.insert(Entry::imported(op, checked));
+        let mut log = EventLog { read_from: Some(op.bytes().clone()), ..EventLog::default() };
+        log.push(op.events());
+        self.shared.insert(Entry::imported(op.header().clone(), checked, log));
         Ok(Done::Imported { existing: false })
     }
 
@@ -73,38 +76,7 @@ impl MemoryStore {
     }
 }
 
-impl Entry {
-    fn imported(op: &Import, checked: Checked) -> Self {
-        let Checked { head, verdict, inbox, seed } = checked;
-        let mut entry = Self {
-            header: op.header().clone(),
-            creation: Creation { events: seed, first: First::Unknown },
-            log: EventLog::default(),
-            head,
-            inbox: BTreeMap::new(),
-            orders: inbox.iter().map(|line| (line.message().clone(), line.order())).collect(),
-            taken: Vec::with_capacity(inbox.len()),
-            held_taken: Vec::new(),
-            bytes: Some(op.bytes().clone()),
-            verdict,
-            owner: None,
-        };
-        entry.log.push(op.events());
-        for line in inbox {
-            entry.taken.push(match line {
-                InboxLine::Waiting(record) => {
-                    entry.inbox.insert(record.order, record);
-                    None
-                }
-                InboxLine::Taken(Tombstone { order, kind, wake, hash, held, .. }) => {
-                    entry.held_taken.extend(held.then_some(order));
-                    Some(Remains::Hash { hash, kind, wake })
-                }
-            });
-        }
-        entry
-    }
-
+impl MemoryEntry {
     /// Tells whether an import would bring what is here, `held` aside.
     fn is_import(&self, op: &Import) -> Result<bool, Refused> {
         let whole = self.whole();
@@ -141,38 +113,7 @@ impl Entry {
             })
             .collect();
         lines.sort_by_key(InboxLine::order);
-        Whole { header: self.header.clone(), log: self.log.clone(), bytes: self.bytes.clone(), lines }
-    }
-
-    fn tombstone(&self, id: &MessageId, order: Order) -> Option<Tombstone> {
-        let (hash, kind, wake) = match self.taken.get(usize::try_from(order).ok()?)?.as_ref()? {
-            Remains::Hash { hash, kind, wake } => (*hash, *kind, *wake),
-            Remains::Event { seq, kind, wake } => {
-                let Body::UserMessage(shown) = &self.log.from(*seq).next()?.body else { return None };
-                let (content, source) = (shown.content.clone(), shown.source.clone());
-                let message = Message { id: id.clone(), kind: *kind, content, source, sent_at: 0, wake: *wake, control: None };
-                (message.hash(), *kind, *wake)
-            }
-        };
-        Some(Tombstone { order, id: id.clone(), kind, wake, hash, held: self.held_taken.contains(&order) })
-    }
-
-    /// Returns what remains of the messages that have left and are held.
-    pub(super) fn held_taken(&self) -> impl Iterator<Item = Tombstone> {
-        self.held_taken.iter().filter_map(|order| {
-            let (id, _) = self.orders.iter().find(|(_, at)| *at == order)?;
-            self.tombstone(id, *order)
-        })
-    }
-
-    pub(super) fn release(&mut self) -> Done {
-        let records = self.head.held;
-        for record in self.inbox.values_mut() {
-            record.held = false;
-        }
-        self.held_taken.clear();
-        self.head.release();
-        Done::Released { records }
+        Whole { header: self.header.clone(), log: self.log.clone(), lines }
     }
 }
 
@@ -180,14 +121,13 @@ impl Entry {
 pub(super) struct Whole {
     header: Arc<Header>,
     log: EventLog,
-    bytes: Option<Arc<Verbatim>>,
     lines: Vec<InboxLine>,
 }
 
 impl Whole {
     /// Returns an event's bytes: those that it was read from, where it was imported.
     fn event(&self, event: &Event) -> Result<Cow<'_, Encoded>, EncodeError> {
-        match self.bytes.as_ref().and_then(|bytes| bytes.events.get(usize::try_from(event.seq).ok()?)) {
+        match self.log.read_from.as_ref().and_then(|bytes| bytes.events.get(usize::try_from(event.seq).ok()?)) {
             Some(bytes) => Ok(Cow::Borrowed(bytes)),
             None => encode_event(&self.header.id, event).map(Cow::Owned),
         }
@@ -195,7 +135,7 @@ impl Whole {
 
     /// Returns the bytes of a waiting message.
     fn message(&self, record: &InboxRecord) -> Result<Cow<'_, [u8]>, EncodeError> {
-        match self.bytes.as_ref().and_then(|bytes| bytes.messages.get(usize::try_from(record.order).ok()?)) {
+        match self.log.read_from.as_ref().and_then(|bytes| bytes.messages.get(usize::try_from(record.order).ok()?)) {
             Some(bytes) => Ok(Cow::Borrowed(bytes)),
             None => encode_message(&record.message).map(Cow::Owned),
         }
@@ -212,7 +152,7 @@ impl Whole {
             text.clear();
             put
         };
-        match &self.bytes {
+        match &self.log.read_from {
             Some(bytes) => seal(&mut text, &bytes.header),
             None => seal(&mut text, &encode_header(&self.header).map_err(encoding)?),
         }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     error::Stop,
@@ -11,10 +11,12 @@ use super::{
 };
 use crate::{
     codec::Encoded,
+    departed::leaving,
+    event::Event,
     head::Head,
-    id::{Order, SessionId},
+    id::{Order, Seq, SessionId},
     message::{InboxRecord, MessageKind},
-    store::{ClaimKind, Refused},
+    store::{ClaimKind, Refused, check_taken},
     turns::{Claimed, join_notes, open_turn},
 };
 
@@ -30,6 +32,19 @@ pub(super) fn pending(conn: &Connection, id: &SessionId, sid: i64, orders: &[Ord
         records.push(record.ok_or(Refused::NotPending(order))?);
     }
     Ok(records)
+}
+
+/// Refuses events that name other waiting messages than those that leave with them.
+pub(super) fn check_named(conn: &Connection, sid: i64, seed_length: Seq, events: &[Event], take: &[Order]) -> Result<(), Stop> {
+    let mut named = HashSet::new();
+    for (ids, kind) in events.iter().map(|event| leaving(event, seed_length)) {
+        for id in ids {
+            let mut query = conn.prepare_cached("SELECT ord, kind FROM inbox WHERE sid = ?1 AND message_id = ?2 AND state = 0")?;
+            let found: Option<(i64, i64)> = query.query_row(params![sid, id.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+            named.extend(found.filter(|(_, found)| kind.is_none_or(|kind| log::kind_column(kind) == *found)).map(|(order, _)| unsigned(order)));
+        }
+    }
+    Ok(check_taken(&named, take)?)
 }
 
 /// A claim that has been checked and not yet written.

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
 use super::{
-    claim::{pending, take_next},
+    claim::{check_named, pending, take_next},
     error::Stop,
     kept::{Known, Memory, fenced, follow, known},
     log::{self, Found, kind_column, signed, unsigned},
@@ -281,7 +281,7 @@ impl<'a> Batch<'a> {
 
     fn open(&mut self, op: &Open) -> Result<Done, Stop> {
         let known = known(self.conn, &mut self.memory.sessions, &op.session)?;
-        let sid = known.found.sid;
+        let (sid, seed_length) = (known.found.sid, known.found.header.seed_length);
         let holder: Option<String> = self.conn.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| row.get(0)).optional()?;
         let dead = match holder.filter(|holder| holder != self.node.owner().as_str()) {
             Some(holder) if self.node.liveness().alive(self.conn, &holder)? => {
@@ -294,6 +294,7 @@ impl<'a> Batch<'a> {
             return Err(Refused::Fenced { stored: known.head.epoch }.into());
         }
         let (mut head, encoded) = follow(known, &op.session, &op.events)?;
+        check_named(self.conn, sid, seed_length, &op.events, &[])?;
         check_begun(&head, op.epoch)?;
         let claim = match op.claim {
             Some(time) => take_next(self.conn, &op.session, known, &head, ClaimKind::Turn, time)?,
@@ -323,12 +324,13 @@ impl<'a> Batch<'a> {
 
     fn append(&mut self, op: &Append) -> Result<Done, Stop> {
         let known = fenced(self.conn, &mut self.memory.sessions, &op.fence)?;
-        let sid = known.found.sid;
+        let (sid, seed_length) = (known.found.sid, known.found.header.seed_length);
         let leaving = pending(self.conn, &op.fence.session, sid, &op.take)?;
         if op.events.is_empty() && !leaving.is_empty() {
             return Err(Refused::Invalid { code: "EVENT_INVALID", message: "a message leaves the inbox with the events that name it".into() }.into());
         }
         let (mut head, encoded) = follow(known, &op.fence.session, &op.events)?;
+        check_named(self.conn, sid, seed_length, &op.events, &op.take)?;
         self.insert_events(sid, &op.events, &encoded)?;
         for record in &leaving {
             head.take(&record.message, record.held);
@@ -357,8 +359,9 @@ impl<'a> Batch<'a> {
         if op.unless_pending && known.head.has_work() {
             return Err(Refused::Pending(known.head.pending()).into());
         }
-        let sid = known.found.sid;
+        let (sid, seed_length) = (known.found.sid, known.found.header.seed_length);
         let (head, encoded) = follow(known, &op.fence.session, &op.events)?;
+        check_named(self.conn, sid, seed_length, &op.events, &[])?;
         check_ended(&head)?;
         self.insert_events(sid, &op.events, &encoded)?;
         self.conn.prepare_cached("DELETE FROM lease WHERE sid = ?1")?.execute([sid])?;

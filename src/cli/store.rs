@@ -56,7 +56,7 @@ pub(crate) fn writer(url: &StoreUrl) -> Result<Arc<dyn Store>, Failure> {
 pub(crate) fn maker(url: &StoreUrl) -> Result<Arc<dyn Store>, Failure> {
     match url {
         StoreUrl::Memory => Err(nothing_kept()),
-        StoreUrl::Sqlite(_) => Ok(url.open()?),
+        StoreUrl::Sqlite(_) | StoreUrl::Jsonl(_) => Ok(url.open()?),
     }
 }
 

@@ -15,7 +15,7 @@ use greenroom::session::{
     id::MessageId,
     message::{Control, Message, Source},
     recover::begin_epoch,
-    store::{Accept, Append, Close, Create, Done, Fence, Op, Open, Remove, Store, sqlite::SqliteStore},
+    store::{Accept, Append, Close, Create, Done, Fence, Op, Open, Remove, Store, jsonl::JsonlStore, sqlite::SqliteStore},
 };
 use serde_json::{Value, json};
 
@@ -148,6 +148,57 @@ fn sessions_come_back_as_they_went() {
         let strip = |said: Said| said.all().lines().filter(|line| !line.contains("ago")).collect::<Vec<_>>().join("\n");
         assert_eq!(strip(other(&desk, words)), strip(desk.run(words)), "{words:?}");
     }
+}
+
+/// Whatever kind of store a session goes through, and be it the folder of a store that is imported, it is the same one.
+#[test]
+fn sessions_are_the_same_in_every_kind_of_store() {
+    let desk = Desk::new();
+    rich(&desk.store());
+    rich(&JsonlStore::open(desk.path("lines")).unwrap());
+    let url = |kind: &str, name: &str| format!("{kind}:{}", desk.path(name).display());
+    let over = |url: &str, words: &[&str]| {
+        let said = desk.run(&[words, &["--store", url]].concat());
+        assert_eq!(said.exit, 0, "{words:?}: {said:?}");
+    };
+    over(&url("sqlite", "desk.db"), &["export", "--all", "--to", "a"]);
+    over(&url("jsonl", "lines"), &["export", "--all", "--to", "b"]);
+    let first = files(&desk.path("a"));
+    assert_eq!(files(&desk.path("b")), first);
+    // Into a store of each kind, from an export and from a store's own folder; what a write has left that was cut off is no part of it.
+    let torn = fs::read_to_string(desk.path("lines/_root/root.jsonl")).unwrap();
+    fs::write(desk.path("lines/_root/root.jsonl"), torn + "{\"seq\":99,\"time\":1,\"type\":\"me").unwrap();
+    for (n, (kind, from)) in [("sqlite", "lines"), ("jsonl", "lines"), ("jsonl", "a"), ("sqlite", "b")].into_iter().enumerate() {
+        let (to, out) = (url(kind, &format!("to-{n}")), format!("out-{n}"));
+        over(&to, &["import", from]);
+        over(&to, &["import", from]);
+        over(&to, &["import", from, "--activate"]);
+        over(&to, &["export", "--all", "--to", &out]);
+        assert_eq!(files(&desk.path(&out)), first, "{from} by {kind}");
+    }
+    // The folder of a store that was imported into is one to import, too: there are records that were held.
+    over(&url("sqlite", "last.db"), &["import", "to-2", "--activate"]);
+    over(&url("sqlite", "last.db"), &["export", "--all", "--to", "last"]);
+    assert_eq!(files(&desk.path("last")), first);
+    let said = desk.run(&["export", "--all", "--to", "lines"]);
+    assert!(said.exit == 5 && said.err.starts_with("error[FOLDER_IS_STORE]: "), "{said:?}");
+}
+
+/// A tree is removed from a store of JSON Lines as it is from one in SQLite, and what is removed does not come back with the folder.
+#[test]
+fn what_is_removed_from_a_folder_of_lines_is_not_imported_from_it() {
+    let desk = Desk::new();
+    rich(&JsonlStore::open(desk.path("lines")).unwrap());
+    let lines = format!("jsonl:{}", desk.path("lines").display());
+    let said = desk.run(&["rm", "root", "--tree", "--yes", "--discard-pending", "--json", "--store", &lines]);
+    assert_eq!((said.exit, said.json()["removed"].as_array().unwrap().len()), (0, 7), "{said:?}");
+    // As a removal leaves it that was killed: the tombstone is there, and the file still is.
+    rich(&JsonlStore::open(desk.path("whole")).unwrap());
+    fs::copy(desk.path("whole/_root/root.jsonl"), desk.path("lines/_root/root.jsonl")).unwrap();
+    let said = other(&desk, &["import", "lines", "--json"]);
+    assert_eq!((said.exit, &said.json()["imported"], &said.json()["troubles"]), (0, &json!(2), &json!([])), "{said:?}");
+    let said = desk.run(&["import", "whole", "--json", "--store", &lines]);
+    assert_eq!((said.exit, &said.json()["skipped"], &said.json()["refused"]), (5, &json!(2), &json!(7)), "{said:?}");
 }
 
 #[test]
@@ -404,7 +455,7 @@ fn every_damage_is_told_with_its_file_its_line_and_its_byte() {
         ("nothing".into(), Vec::new(), 1, "does not begin with a session's header"),
     ]);
     for (n, (what, lines, line, says)) in cases.iter().enumerate() {
-        fs::write(&path, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+        fs::write(&path, lines.join("\n") + if lines.is_empty() { "" } else { "\n" }).unwrap();
         let said = other(&desk, &["import", "in", "--json"]);
         let json = said.json();
         assert_eq!((said.exit, &json["damaged"], json["troubles"].as_array().unwrap().len()), (7, &json!(1), 1), "{what}: {said:?}");
@@ -416,7 +467,7 @@ fn every_damage_is_told_with_its_file_its_line_and_its_byte() {
         assert!(said.err.contains(&format!("in/_root/small.jsonl:{line} (byte ")), "{what}: {said:?}");
     }
     // A file that is cut off anywhere but at the end of a line.
-    let text = whole.iter().map(|line| format!("{line}\n")).collect::<String>();
+    let text = whole.join("\n") + "\n";
     for cut in (1..text.len()).filter(|cut| !text[..*cut].ends_with('\n')).step_by(37) {
         fs::write(&path, &text[..cut]).unwrap();
         let said = other(&desk, &["import", "in", "--json"]);
@@ -602,16 +653,4 @@ fn a_damaged_session_is_removed_when_that_is_said() {
     "#);
     assert_eq!(desk.run(&["rm", "once", "--yes", "--discard-pending"]).exit, 0);
     assert!(matches!(desk.store().commit(&[Op::Remove(Remove { session: id("once"), discard: false })]).unwrap()[..], [Ok(Done::Removed)]));
-}
-
-/// A folder that a store of JSON Lines keeps is that store's own.
-#[test]
-fn an_export_does_not_write_into_a_store() {
-    let desk = Desk::new();
-    rich(&desk.store());
-    fs::create_dir(desk.path("store")).unwrap();
-    fs::write(desk.path("store/_greenroom.json"), "{}").unwrap();
-    let said = desk.run(&["export", "--all", "--to", "store"]);
-    assert!(said.exit == 5 && said.err.starts_with("error[FOLDER_IS_STORE]: "), "{said:?}");
-    assert_eq!(fs::read_dir(desk.path("store")).unwrap().count(), 1);
 }

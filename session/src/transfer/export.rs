@@ -18,7 +18,6 @@ use thiserror::Error;
 use super::{
     Progress, TransferError,
     file::FileError,
-    import::STORE_MARKER,
     lines::{self, Lines},
 };
 use crate::{
@@ -26,7 +25,7 @@ use crate::{
     line::{Line, read_line},
     message::Tombstone,
     place::{folder_of, path_of},
-    store::{ExportError, LoadError, Reader},
+    store::{ExportError, LoadError, Reader, jsonl::MARKER},
 };
 
 /// What the name of a file ends with that is being written.
@@ -126,7 +125,7 @@ impl ExportTrouble {
 /// # Errors
 /// [`TransferError`] if the folder or the store cannot be used. Trouble with one session is in the report.
 pub fn export_folder(reader: &mut dyn Reader, ids: &[SessionId], to: &Path, watch: &mut dyn FnMut(Progress)) -> Result<ExportReport, TransferError> {
-    if fs::symlink_metadata(to.join(STORE_MARKER)).is_ok() {
+    if fs::symlink_metadata(to.join(MARKER)).is_ok() {
         return Err(TransferError::IsStore(to.to_owned()));
     }
     make_folders(to)?;

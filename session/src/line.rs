@@ -218,6 +218,15 @@ pub(crate) fn is_whole(id: &SessionId, line: &[u8]) -> bool {
     split(line).is_some_and(|(body, crc)| checksum(id, &body) == Ok(crc))
 }
 
+/// Tells whether a line that is no record begins with a whole one, and goes on as another begins. No write that is cut off leaves that.
+pub(crate) fn hides_a_record(id: &SessionId, line: &[u8]) -> bool {
+    const BEGINNINGS: [&[u8]; 4] = [HEADER, EVENT, b"{\"order\":", TAKEN];
+    (2..line.len()).any(|at| {
+        let rest = line.get(at..).unwrap_or_default();
+        rest.first() == Some(&b'{') && BEGINNINGS.iter().any(|beginning| rest.starts_with(beginning)) && is_whole(id, line.get(..at - 1).unwrap_or_default())
+    })
+}
+
 /// Tells whether a line says that its batch goes on. Its checksum is not looked at.
 pub(crate) fn says_more(line: &[u8]) -> bool {
     line.len().checked_sub(TAIL + MORE.len() - 1).and_then(|at| line.get(at..)).is_some_and(|tail| tail.starts_with(br#","more":true,"#))

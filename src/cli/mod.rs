@@ -1,7 +1,7 @@
 //! The command line: one file per verb, and what the verbs share.
 //!
 //! - [`main`]: from arguments to an exit code. [`args`]: the flags that every verb takes.
-//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
+//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`], [`export`], [`import`], [`rm`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
 //! - [`codes`]: every error code with its exit and its help. [`failure`]: how an error is shown.
 //! - [`bar`]: how far a long command has come.
 //! - [`terminal`]: the only writer of stdout. [`paint`]: colours.
@@ -11,17 +11,19 @@
 //! `list`, `tree`, `show` and `log` hold a reader only: they start no actor, take no lease and write nothing.
 
 pub(crate) mod args;
-#[expect(dead_code, reason = "for the verbs that come")]
 pub(crate) mod bar;
 pub(crate) mod codes;
 pub(crate) mod cursor;
 pub(crate) mod entry;
+pub(crate) mod export;
 pub(crate) mod failure;
+pub(crate) mod import;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod main;
 pub(crate) mod paint;
 pub(crate) mod progress;
+pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod session;

@@ -18,7 +18,6 @@ use thiserror::Error;
 use super::{
     Progress, TransferError,
     file::FileError,
-    import::STORE_MARKER,
     lines::{self, Lines},
 };
 use crate::{
@@ -26,7 +25,7 @@ use crate::{
     line::{Line, read_line},
     message::Tombstone,
     place::{folder_of, path_of},
-    store::{ExportError, LoadError, Reader},
+    store::{ExportError, LoadError, Reader, jsonl::MARKER},
 };
 
 /// What the name of a file ends with that is being written.
@@ -126,7 +125,7 @@ impl ExportTrouble {
 /// # Errors
 /// [`TransferError`] if the folder or the store cannot be used. Trouble with one session is in the report.
 pub fn export_folder(reader: &mut dyn Reader, ids: &[SessionId], to: &Path, watch: &mut dyn FnMut(Progress)) -> Result<ExportReport, TransferError> {
-    if fs::symlink_metadata(to.join(STORE_MARKER)).is_ok() {
+    if fs::symlink_metadata(to.join(MARKER)).is_ok() {
         return Err(TransferError::IsStore(to.to_owned()));
     }
     make_folders(to)?;
@@ -282,6 +281,9 @@ fn is_earlier(id: &SessionId, old: &Path, new: &Path) -> bool {
         // Header and events, line by line; the inbox comes after them.
         let mut ours = new.next(id)?;
         let mut theirs = old.next(id)?;
+        if !matches!(theirs, Some(Line::Header(_))) {
+            return Ok(false);
+        }
         while let Some(Line::Header(_) | Line::Event(_)) = theirs {
             if theirs != ours {
                 return Ok(false);

@@ -20,7 +20,7 @@ use crate::{
     event::Event,
     header::Header,
     id::{MessageId, SessionId},
-    line::{Line, LineError, read_verbatim},
+    line::{Line, LineError, hides_a_record, read_batch_verbatim},
     message::Tombstone,
     place::path_of,
     store::{Import, InboxLine, Misfit, RecordPlace, Verbatim},
@@ -125,8 +125,8 @@ impl FileFlaw {
     }
 }
 
-/// Reads the header of a file and checks that the file lies where its session belongs.
-pub(super) fn read_header(lines: &mut Lines, text: &mut Vec<u8>, relative: &Path) -> Result<(Header, Encoded), FileError> {
+/// Reads the header of a file and checks that the file lies where its session belongs. Tells whether its batch goes on.
+pub(super) fn read_header(lines: &mut Lines, text: &mut Vec<u8>, relative: &Path) -> Result<(Header, Encoded, bool), FileError> {
     #[derive(Deserialize)]
     struct Said {
         id: SessionId,
@@ -136,8 +136,8 @@ pub(super) fn read_header(lines: &mut Lines, text: &mut Vec<u8>, relative: &Path
         Ok(said) if ended.is_some() => said,
         _ => return Err(lines.flaw(FileFlaw::NoHeader)),
     };
-    let (header, encoded) = match read_verbatim(&said.id, 0, text) {
-        Ok((Line::Header(header), encoded)) => (header, encoded),
+    let (header, encoded, more) = match read_batch_verbatim(&said.id, 0, text) {
+        Ok((Line::Header(header), encoded, more)) => (header, encoded, more),
         Ok(_) => return Err(lines.flaw(FileFlaw::NoHeader)),
         Err(error) => return Err(lines.flaw(FileFlaw::Line(error))),
     };
@@ -148,7 +148,7 @@ pub(super) fn read_header(lines: &mut Lines, text: &mut Vec<u8>, relative: &Path
     if place != relative {
         return Err(lines.whole(FileFlaw::Misplaced { session: header.id, place }));
     }
-    Ok((header, encoded))
+    Ok((header, encoded, more))
 }
 
 /// Reads a whole file, telling `watch` how many bytes it has read now and then.
@@ -156,24 +156,40 @@ pub(super) fn read(path: &Path, relative: &Path, of_store: bool, watch: &mut dyn
     const WATCH_EVERY: u64 = 1 << 20;
     let mut lines = Lines::open(path)?;
     let mut text = Vec::new();
-    let (header, encoded) = read_header(&mut lines, &mut text, relative)?;
+    let (header, encoded, mut goes_on) = read_header(&mut lines, &mut text, relative)?;
     let mut session = Session::new(header, encoded);
+    // What is read of a batch that has not come to its end.
+    let mut batch = Vec::new();
+    let mut batch_events = 0;
     let mut told = 0;
     while let Some(ended) = lines.next(&mut text)? {
-        let torn = of_store && (!ended || lines.is_at_end()?);
-        match read_verbatim(&session.header.id, session.events.len() as u64, &text) {
-            Ok(_) if !ended && !of_store => return Err(lines.flaw(FileFlaw::Cut)),
-            Ok((line, encoded)) if ended => session.take(line, encoded, lines.place()).map_err(|reason| lines.flaw(FileFlaw::Order(reason)))?,
-            // What is cut off was never acknowledged.
-            _ if torn => break,
+        let next_seq = session.events.len() as u64 + batch_events;
+        match read_batch_verbatim(&session.header.id, next_seq, &text) {
+            Ok((line, encoded, more)) if ended => {
+                batch_events += u64::from(matches!(line, Line::Event(_)));
+                batch.push((line, encoded, lines.place()));
+                goes_on = more;
+            }
+            // What a write has left that was cut off was never acknowledged.
+            Ok(_) | Err(_) if of_store && (!ended || lines.is_at_end()?) && !hides_a_record(&session.header.id, &text) => break,
             Ok(_) => return Err(lines.flaw(FileFlaw::Cut)),
             Err(_) if !ended => return Err(lines.flaw(FileFlaw::Cut)),
             Err(error) => return Err(lines.flaw(FileFlaw::Line(error))),
+        }
+        if !goes_on {
+            batch_events = 0;
+            for (line, encoded, place) in batch.drain(..) {
+                session.take(line, encoded, place).map_err(|reason| lines.flaw_at(place, FileFlaw::Order(reason)))?;
+            }
         }
         if lines.bytes() - told >= WATCH_EVERY {
             told = lines.bytes();
             watch(told);
         }
+    }
+    // The first batch makes the session; a file has its name only with all of it.
+    if goes_on && (!of_store || session.events.is_empty()) {
+        return Err(lines.flaw(FileFlaw::Cut));
     }
     watch(lines.bytes());
     session.finish(&lines)

@@ -16,11 +16,11 @@ use super::{
 use crate::{
     id::SessionId,
     place::EXTENSION,
-    store::{Done, Import, Op, Refused, Release, Store},
+    store::{
+        Done, Import, Op, Refused, Release, Store,
+        jsonl::{MARKER, REMOVED},
+    },
 };
-
-/// The file by which a folder says that it is a store of JSON Lines.
-pub(super) const STORE_MARKER: &str = "_greenroom.json";
 
 /// How many bytes of sessions go into one transaction. A session that is larger has one of its own.
 const BATCH_BYTES: u64 = 4 << 20;
@@ -139,8 +139,8 @@ impl ImportTrouble {
 /// [`TransferError`] if the folder or the store cannot be used. Trouble with one session is in the report.
 pub fn import_folder(store: &dyn Store, from: &Path, activate: bool, watch: &mut dyn FnMut(Progress)) -> Result<ImportReport, TransferError> {
     let mut report = ImportReport::default();
-    let of_store = fs::symlink_metadata(from.join(STORE_MARKER)).is_ok();
-    let files = plan(from, &mut report)?;
+    let of_store = fs::symlink_metadata(from.join(MARKER)).is_ok();
+    let files = plan(from, of_store, &mut report)?;
     let mut progress = Progress { of_sessions: files.len() as u64, of_bytes: files.iter().map(|file| file.bytes).sum(), ..Progress::default() };
     watch(progress);
     let mut batch = Batch { store, ops: Vec::new(), paths: Vec::new(), bytes: 0 };
@@ -177,7 +177,7 @@ struct Planned {
 }
 
 /// Finds the files and reads their headers; parents come first.
-fn plan(from: &Path, report: &mut ImportReport) -> Result<Vec<Planned>, TransferError> {
+fn plan(from: &Path, of_store: bool, report: &mut ImportReport) -> Result<Vec<Planned>, TransferError> {
     let mut files = Vec::new();
     for folder in entries(from)? {
         let kind = folder.file_type().map_err(TransferError::at(folder.path()))?;
@@ -192,6 +192,10 @@ fn plan(from: &Path, report: &mut ImportReport) -> Result<Vec<Planned>, Transfer
             // What begins with a dot or an underscore is being written.
             let name = entry.file_name();
             if !name.as_encoded_bytes().ends_with(EXTENSION.as_bytes()) || matches!(name.as_encoded_bytes().first(), Some(b'.' | b'_')) {
+                continue;
+            }
+            // A file beside its tombstone is one that a removal had no time for.
+            if of_store && fs::symlink_metadata(entry.path().with_extension(REMOVED.trim_start_matches('.'))).is_ok() {
                 continue;
             }
             match begin(entry.path(), relative) {
@@ -218,7 +222,7 @@ fn entries(folder: &Path) -> Result<Vec<DirEntry>, TransferError> {
 
 fn begin(path: PathBuf, relative: PathBuf) -> Result<Planned, FileError> {
     let mut lines = Lines::open(&path)?;
-    let (header, _) = file::read_header(&mut lines, &mut Vec::new(), &relative)?;
+    let (header, ..) = file::read_header(&mut lines, &mut Vec::new(), &relative)?;
     let bytes = fs::symlink_metadata(&path).map_or(0, |found| found.len());
     Ok(Planned { path, relative, session: header.id, depth: header.depth, bytes })
 }

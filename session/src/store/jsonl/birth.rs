@@ -16,7 +16,7 @@ use super::disk::{Device, Disk};
 use crate::store::StoreError;
 
 /// The marker's name.
-pub(super) const MARKER: &str = "_greenroom.json";
+pub(crate) const MARKER: &str = "_greenroom.json";
 /// The lock file's name.
 pub(super) const LOCK: &str = "_lock";
 /// What a file that is being written begins with.

@@ -14,7 +14,7 @@ use super::{place::Place, stamp::Stamp};
 use crate::place::{EXTENSION, ROOTS};
 
 /// What the name of a removed session's tombstone ends with.
-pub(super) const REMOVED: &str = ".removed";
+pub(crate) const REMOVED: &str = ".removed";
 
 /// The names in one folder.
 #[derive(Debug, Default)]

@@ -37,6 +37,8 @@ mod whole;
 mod write;
 mod writer;
 
+pub(crate) use birth::MARKER;
+pub(crate) use index::REMOVED;
 pub use read::JsonlReader;
 
 use birth::Found;

@@ -19,7 +19,7 @@ use crate::{
     head::FoldError,
     header::Header,
     id::{MessageId, Order, SessionId},
-    line::{Line, LineError, is_whole, read_batch_line, says_more},
+    line::{Line, LineError, hides_a_record, is_whole, read_batch_line, says_more},
     message::{InboxRecord, Tombstone},
     place::{folder_of, name_of},
     store::{
@@ -173,16 +173,11 @@ fn whole_batches(id: &SessionId, bytes: &[u8]) -> Result<usize, Flaw> {
 
 /// Tells damage from what a write leaves that was cut off: no cut joins a whole record with the beginning of another.
 fn refuse_hidden(id: &SessionId, bytes: &[u8], start: usize, torn: &[u8]) -> Result<(), Flaw> {
-    const BEGINNINGS: [&[u8]; 4] = [b"{\"version\":", b"{\"seq\":", b"{\"order\":", b"{\"taken\":"];
-    for at in 2..torn.len() {
-        let rest = torn.get(at..).unwrap_or_default();
-        if rest.first() == Some(&b'{') && BEGINNINGS.iter().any(|beginning| rest.starts_with(beginning)) && is_whole(id, torn.get(..at - 1).unwrap_or_default())
-        {
-            let number = bytes.get(..start).unwrap_or_default().split_inclusive(|&byte| byte == b'\n').count() + 1;
-            return Err(Flaw::Line { place: place_of(number, start), source: DecodeError::Malformed("two records stand on one line".into()) });
-        }
+    if !hides_a_record(id, torn) {
+        return Ok(());
     }
-    Ok(())
+    let number = bytes.get(..start).unwrap_or_default().split_inclusive(|&byte| byte == b'\n').count() + 1;
+    Err(Flaw::Line { place: place_of(number, start), source: DecodeError::Malformed("two records stand on one line".into()) })
 }
 
 /// What is wrong with a line in its place.

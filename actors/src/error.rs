@@ -521,3 +521,16 @@ macro_rules! into_turn_error {
     )* };
 }
 into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_store_could_not_write_of_one_session_is_as_if_its_batch_had_failed() {
+        let error = |full| WriteError::from(Refused::NotWritten { full, reason: "it broke".into() });
+        assert!(matches!(error(false), WriteError::NotCommitted(_)));
+        assert_eq!((error(false).code(), error(true).code()), ("NOT_DELIVERED", "STORE_FULL"));
+        assert!(matches!(WriteError::from(Refused::Pending(1)), WriteError::Refused(Refused::Pending(1))));
+    }
+}

@@ -98,9 +98,8 @@ fn read_file(path: &Path) -> Audited {
             assert_eq!(line["seq"], events.len(), "{id}: the log has a gap");
             let data = &line["data"];
             let taken: Vec<String> = match line["type"].as_str().unwrap() {
-                "turn/start" => text_of(&data["message"]).into_iter().collect(),
+                "turn/start" | "message/withdrawn" => text_of(&data["message"]).into_iter().collect(),
                 "note/joined" => data["notes"].as_array().unwrap().iter().filter_map(text_of).collect(),
-                "message/withdrawn" => text_of(&data["message"]).into_iter().collect(),
                 "control/answered" => text_of(&data["control"]).into_iter().collect(),
                 _ => Vec::new(),
             };

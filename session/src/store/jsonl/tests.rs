@@ -66,7 +66,11 @@ fn everything(reader: &mut dyn Reader) -> BTreeMap<String, Vec<String>> {
     ids.into_iter()
         .map(|id| {
             let mut lines = Vec::new();
-            reader.export(&id, &mut |line| Ok(lines.push(String::from_utf8(line.to_vec()).unwrap()))).unwrap();
+            let mut note = |line: &[u8]| {
+                lines.push(String::from_utf8(line.to_vec()).unwrap());
+                Ok(())
+            };
+            reader.export(&id, &mut note).unwrap();
             (id.to_string(), lines)
         })
         .collect()

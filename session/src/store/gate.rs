@@ -70,6 +70,7 @@ impl Gate {
     ///
     /// # Errors
     /// [`StoreError::Locked`] if somebody else has it for too long.
+    #[cfg(feature = "sqlite")]
     pub(super) fn enter(&self) -> Result<Turn, StoreError> {
         self.lock()?;
         Ok(Turn(self.row.clone()))
@@ -78,7 +79,7 @@ impl Gate {
     /// Takes the lock for as long as the file is open.
     ///
     /// # Errors
-    /// As [`Gate::enter`].
+    /// [`StoreError::Locked`] if somebody else has it for too long.
     pub(super) fn lock(&self) -> Result<(), StoreError> {
         let mut place = self.row.place();
         match *place {
@@ -133,9 +134,11 @@ impl Row {
 }
 
 /// A turn at writing.
+#[cfg(feature = "sqlite")]
 #[derive(Debug)]
 pub(super) struct Turn(Arc<Row>);
 
+#[cfg(feature = "sqlite")]
 impl Drop for Turn {
     fn drop(&mut self) {
         self.0.leave();

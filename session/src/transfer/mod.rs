@@ -13,6 +13,8 @@ mod export;
 mod file;
 mod import;
 mod lines;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 pub use export::{ExportReport, ExportTrouble, export_folder};

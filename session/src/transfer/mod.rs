@@ -13,8 +13,6 @@ mod export;
 mod file;
 mod import;
 mod lines;
-#[cfg(test)]
-mod tests;
 mod tree;
 
 pub use export::{ExportReport, ExportTrouble, export_folder};
@@ -101,3 +99,6 @@ impl TransferError {
         |source| Self::Folder { path, source }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,3 +99,6 @@ impl TransferError {
         |source| Self::Folder { path, source }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -710,3 +710,32 @@ fn an_export_of_a_memory_store_reads_back() {
         assert!(matches!(read_line(&sid("r"), seq, line.as_bytes()), Ok(Line::Event(_))));
     }
 }
+
+/// What is derived stays complete, so that nobody has to look at every session after a removal, an import or a release.
+#[test]
+fn the_tally_follows_whole_sessions() {
+    let f = Fixture::sqlite();
+    let raw = rusqlite::Connection::open(f.path()).unwrap();
+    let counted = || -> (i64, i64, i64, i64) {
+        let sql = "SELECT work, (SELECT count(*) FROM summary WHERE work = 1), orphans, (SELECT count(*) FROM orphan) FROM tally";
+        raw.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))).unwrap()
+    };
+    f.root("r");
+    f.create(child("a", "r", None, 1));
+    f.create(child("b", "nobody", None, 1));
+    for id in ["r", "a", "b"] {
+        f.accept(id, turn("m0")).unwrap();
+    }
+    assert_eq!(counted(), (3, 3, 1, 1));
+    for (id, expected) in [("a", (2, 2, 1, 1)), ("b", (1, 1, 0, 0))] {
+        f.one(remove(id, true)).unwrap();
+        assert_eq!(counted(), expected, "{id}");
+    }
+    let elsewhere = Fixture::memory();
+    elsewhere.create(child("c", "nobody", None, 1));
+    elsewhere.accept("c", turn("m0")).unwrap();
+    f.one(Op::Import(import(&lines(&mut *elsewhere.reader(), "c")))).unwrap();
+    assert_eq!(counted(), (1, 1, 1, 1));
+    f.one(Op::Release(Release { session: sid("c") })).unwrap();
+    assert_eq!(counted(), (2, 2, 1, 1));
+}

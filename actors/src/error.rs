@@ -24,7 +24,7 @@ use thiserror::Error;
 pub enum WriteError {
     /// The store refused it.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(Refused),
     /// The whole batch failed; nothing of it is in the store.
     #[error("not written: {}", .0.cause())]
     NotCommitted(Arc<CommitError>),
@@ -39,13 +39,28 @@ pub enum WriteError {
     Ended,
 }
 
+impl From<Refused> for WriteError {
+    /// What a store could not write of one session alone is nothing that it refused: to whoever waits it is as if the whole batch had failed.
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NotWritten { full, reason } => {
+                let cause = if full { StoreError::Full(reason.into()) } else { StoreError::Io(reason.into()) };
+                Self::NotCommitted(Arc::new(CommitError::NotCommitted(cause)))
+            }
+            other => Self::Refused(other),
+        }
+    }
+}
+
 impl WriteError {
     /// Returns the stable code.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Refused(refused) => refused.code(),
             // Nothing was written for a reason that has a remedy of its own.
-            Self::NotCommitted(error) if matches!(error.cause(), StoreError::Full(_) | StoreError::Locked { .. } | StoreError::Damaged(_)) => {
+            Self::NotCommitted(error)
+                if matches!(error.cause(), StoreError::Full(_) | StoreError::Locked { .. } | StoreError::OneWriter { .. } | StoreError::Damaged(_)) =>
+            {
                 error.cause().code()
             }
             Self::NotCommitted(_) => "NOT_DELIVERED",
@@ -527,7 +542,7 @@ impl QueryError {
 
     pub(crate) fn from_load(error: LoadError) -> Self {
         match error {
-            LoadError::NotFound(id) => Self::SessionNotFound(id),
+            LoadError::NotFound(id) | LoadError::Removed(id) => Self::SessionNotFound(id),
             LoadError::Store(error) => Self::PersistenceFailed(Arc::new(error)),
             LoadError::Corrupt { session, place, source } => Self::Corrupt { session, reason: format!("{place}: {source}") },
             LoadError::Fold { session, source } => Self::InvalidSurface { session, reason: source.to_string() },
@@ -603,3 +618,16 @@ macro_rules! into_turn_error {
     )* };
 }
 into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_store_could_not_write_of_one_session_is_as_if_its_batch_had_failed() {
+        let error = |full| WriteError::from(Refused::NotWritten { full, reason: "it broke".into() });
+        assert!(matches!(error(false), WriteError::NotCommitted(_)));
+        assert_eq!((error(false).code(), error(true).code()), ("NOT_DELIVERED", "STORE_FULL"));
+        assert!(matches!(WriteError::from(Refused::Pending(1)), WriteError::Refused(Refused::Pending(1))));
+    }
+}

@@ -25,19 +25,28 @@ pub(crate) async fn addressee(services: &Services, id: &SessionId) -> Result<Arc
     let found = services
         .readers
         .read(move |reader| -> Result<_, LoadError> {
-            let Some(header) = reader.header(&wanted)? else { return Ok(None) };
+            let header = required(reader, &wanted)?;
             let traced = greenroom_session::store::Traced { id: wanted.clone(), created_at: header.created_at, header: Ok(header.clone()) };
             let described = reader.describe(std::slice::from_ref(&traced), false)?.pop();
-            Ok(Some((header, described)))
+            Ok((header, described))
         })
         .await;
     match found {
-        Ok(Some((header, Some(Ok(description))))) => match description.verdict {
+        Ok((header, Some(Ok(description)))) => match description.verdict {
             Verdict::Child { mode: Mode::Continuable, .. } => Ok(header),
             _ => Err(not_continuable(id)),
         },
-        Ok(Some((_, Some(Err(error))))) | Err(error) => Err(unavailable(error.to_string())),
-        Ok(_) => Err(unavailable("there is no such session".into())),
+        Err(LoadError::NotFound(_)) | Ok((_, None)) => Err(unavailable("there is no such session".into())),
+        Ok((_, Some(Err(error)))) | Err(error) => Err(unavailable(error.to_string())),
+    }
+}
+
+/// Reads a header that must be there.
+fn required(reader: &mut dyn Reader, id: &SessionId) -> Result<Arc<Header>, LoadError> {
+    match reader.header(id)? {
+        Some(header) => Ok(header),
+        None if reader.is_removed(id)? => Err(LoadError::Removed(id.clone())),
+        None => Err(LoadError::NotFound(id.clone())),
     }
 }
 

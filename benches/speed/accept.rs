@@ -91,10 +91,10 @@ pub(crate) async fn held_children(store: Arc<dyn Store>, children: usize) -> Out
     Ok((runtime, root, ids))
 }
 
-const TEXT: &str = "Collect three more facts about the second chapter and report them.";
+pub(crate) const TEXT: &str = "Collect three more facts about the second chapter and report them.";
 
 /// Sends to each child from a sender of its own, one message after the other, for a while. Returns how long each took, in microseconds.
-async fn closed_loop(root: &RootHandle, children: &[SessionId], time: Duration) -> Outcome<(Spent, Vec<f64>)> {
+pub(crate) async fn closed_loop(root: &RootHandle, children: &[SessionId], time: Duration) -> Outcome<(Spent, Vec<f64>)> {
     let watch = Stopwatch::start();
     let until = Instant::now() + time;
     let senders: Vec<_> = children

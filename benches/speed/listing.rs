@@ -1,6 +1,6 @@
 //! Listing the children of one parent among many sessions, on SQLite.
 
-use std::{path::Path, sync::Arc, time::Instant};
+use std::{sync::Arc, time::Instant};
 
 use greenroom::{Agent, Runtime, TurnEnd};
 use greenroom_session::{
@@ -21,14 +21,14 @@ use crate::{
 };
 
 /// Children of each parent; the one that is listed is in the middle.
-const FAMILY: usize = 100;
+pub(crate) const FAMILY: usize = 100;
 const CALLS: usize = 500;
 const WARM_UP: usize = 20;
 
 /// A store of families, all settled after one turn each.
-struct Corpus {
-    sessions: usize,
-    events: u64,
+pub(crate) struct Corpus {
+    pub(crate) sessions: usize,
+    pub(crate) events: u64,
 }
 
 /// What listing costs, on a corpus of 12,000 sessions of 100 events, and on one whose logs are ten times longer.
@@ -62,7 +62,10 @@ pub(crate) fn listing(scale: f64) -> Outcome<Vec<Row>> {
 fn measured(corpus: &Corpus) -> Outcome<(f64, f64)> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let path = folder.path().join("store.db");
-    let parent = corpus.build(&path)?;
+    let store = SqliteStore::open(&path)?;
+    let parent = corpus.build(&store)?;
+    store.close()?;
+    drop(store);
     let workers = two_workers()?;
     let runtime = Runtime::builder().closure("agent", |_| async { Ok(TurnEnd::Completed) });
     let (runtime, root) = workers.block_on(async {
@@ -104,8 +107,7 @@ async fn in_turn(agent: Agent, bare: Connection, parent: SessionId) -> Outcome<V
 
 impl Corpus {
     /// Writes the store through its own operations and returns the parent that is to be listed.
-    fn build(&self, path: &Path) -> Outcome<SessionId> {
-        let store = SqliteStore::open(path)?;
+    pub(crate) fn build(&self, store: &dyn Store) -> Outcome<SessionId> {
         let families = self.sessions / (FAMILY + 1);
         let mut middle = None;
         let mut time = 1_000_000;
@@ -123,7 +125,6 @@ impl Corpus {
                 middle = Some(parent);
             }
         }
-        store.close()?;
         middle.ok_or_else(|| "no family".into())
     }
 

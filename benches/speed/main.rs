@@ -1,7 +1,8 @@
 //! Speed: every figure beside a floor that is measured in the same run.
 //!
 //! `cargo bench --bench speed` prints one table; `-- NAME...` runs only these parts: `idle`, `memory`, `turns`, `accept`, `single`,
-//! `listing`, `review`. `GREENROOM_BENCH_SCALE` (default 1) makes every part longer or shorter. The exit code says nothing about the figures.
+//! `listing`, `transfer`, `jsonl`, `review`. `GREENROOM_BENCH_SCALE` (default 1) makes every part longer or shorter. The exit code says nothing about the
+//! figures.
 //! What they mean stands in `docs/performance.md`.
 
 #![expect(clippy::print_stdout, reason = "the table is the result")]
@@ -9,10 +10,12 @@
 mod accept;
 mod floor;
 mod idle;
+mod jsonl;
 mod listing;
 mod measure;
 mod review;
 mod table;
+mod transfer;
 mod turns;
 
 use measure::Outcome;
@@ -21,13 +24,15 @@ use table::{Row, Table};
 type Part = fn(f64) -> Outcome<Vec<Row>>;
 
 /// The parts in their order. Idle sessions come first: what a later part frees would hide what they take.
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 9] = [
     ("idle", idle::idle),
     ("memory", accept::memory),
     ("turns", turns::turns),
     ("accept", accept::many_senders),
     ("single", accept::one_sender),
     ("listing", listing::listing),
+    ("transfer", transfer::transfer),
+    ("jsonl", jsonl::jsonl),
     ("review", review::review),
 ];
 

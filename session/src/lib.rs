@@ -15,6 +15,7 @@
 //! - [`recover`]: the closing events of a turn that a crash cut off.
 //! - [`turns`]: which message becomes the next turn, and the events that open it. [`requests`]: what answers a request to end a turn or to take a message back.
 //! - [`store`]: the [`Store`](store::Store) trait, its operations, and the stores.
+//! - [`transfer`]: sessions to a folder of files and back.
 //! - [`listing`]: what a listing says of a child.
 //! - [`text`]: the rule for labels, and how text is shown so that a terminal obeys none of it. [`limits`]: the bounds.
 //! - [`digest`]: one hash over everything that is true in a store.
@@ -45,6 +46,7 @@
 
 pub mod clock;
 pub mod codec;
+mod departed;
 pub mod descriptor;
 pub mod digest;
 pub mod event;
@@ -62,4 +64,5 @@ pub mod requests;
 pub mod store;
 pub mod surface;
 pub mod text;
+pub mod transfer;
 pub mod turns;

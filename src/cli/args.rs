@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::{completions, control, list, log, man, run, send, show, stress, tree};
+use super::{completions, control, export, import, list, log, man, rm, run, send, show, stress, tree};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -27,7 +27,7 @@ pub(crate) struct CommandLine {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The store: `sqlite:PATH`, or `memory:` for a run that leaves nothing behind.
+    /// The store: `sqlite:PATH`; `jsonl:DIR` for a file of JSON Lines per session and one writer at a time; `memory:` for a run that leaves nothing behind.
     ///
     /// Without it the store is `greenroom/greenroom.db` in the user's data folder.
     #[arg(long, global = true, value_name = "URL", env = "GREENROOM_STORE", hide_env_values = true)]
@@ -65,6 +65,9 @@ pub(crate) enum Verb {
     Send(send::SendArgs),
     Interrupt(control::InterruptArgs),
     Withdraw(control::WithdrawArgs),
+    Export(export::ExportArgs),
+    Import(import::ImportArgs),
+    Rm(rm::RmArgs),
     Stress(stress::StressArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),

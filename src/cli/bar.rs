@@ -56,6 +56,7 @@ impl Bar {
     }
 
     /// Writes a line of stderr without tearing the bar.
+    #[allow(dead_code, reason = "a bar that cannot be talked beside is half a bar")]
     pub(crate) fn remark(&self, terminal: &Terminal, line: impl fmt::Display) {
         self.0.suspend(|| terminal.remark(line));
     }

@@ -15,6 +15,7 @@ use greenroom::{
         message::MessageError,
         store::{CommitError, LoadError, Refused, StoreError},
         text::{Escaped, EscapedLines},
+        transfer::TransferError,
     },
     store_url::StoreUrlError,
     stress::StressError,
@@ -148,6 +149,7 @@ coded!(
     StartError,
     StoreError,
     StressError,
+    TransferError,
     WriteError,
 );
 

@@ -53,6 +53,9 @@ fn execute(line: &CommandLine, store_typed: bool, terminal: &mut Terminal) -> Re
         Verb::Completions(_) | Verb::Man(_) => {}
         Verb::Interrupt(args) => args.execute(&url, terminal)?,
         Verb::Withdraw(args) => args.execute(&url, terminal)?,
+        Verb::Export(args) => args.execute(&url, terminal)?,
+        Verb::Import(args) => args.execute(&url, terminal)?,
+        Verb::Rm(args) => args.execute(&url, terminal)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,7 @@
 //! The command line: one file per verb, and what the verbs share.
 //!
 //! - [`main`]: from arguments to an exit code. [`args`]: the flags that every verb takes.
-//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`], [`control`] (`interrupt`, `withdraw`), [`stress`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
+//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`], [`control`] (`interrupt`, `withdraw`), [`export`], [`import`], [`rm`], [`stress`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
 //! - [`completions`], [`man`]: what a shell and a manual say of the verbs. [`manual`]: what they are made of, and `docs/cli.md`, which the tests of `reference` write.
 //! - [`codes`]: every error code with its exit and its help. [`failure`]: how an error is shown.
 //! - [`bar`]: how far a long command has come.
@@ -12,14 +12,15 @@
 //! `list`, `tree`, `show` and `log` hold a reader only: they start no actor, take no lease and write nothing.
 
 pub(crate) mod args;
-#[allow(dead_code, reason = "for the verbs that come")]
 pub(crate) mod bar;
 pub(crate) mod codes;
 pub(crate) mod completions;
 pub(crate) mod control;
 pub(crate) mod cursor;
 pub(crate) mod entry;
+pub(crate) mod export;
 pub(crate) mod failure;
+pub(crate) mod import;
 pub(crate) mod layout;
 pub(crate) mod list;
 pub(crate) mod log;
@@ -31,6 +32,7 @@ pub(crate) mod paint;
 pub(crate) mod progress;
 #[cfg(test)]
 mod reference;
+pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod session;

@@ -53,6 +53,11 @@ impl Tally {
         self.0.get(session).and_then(Option::as_ref).is_some_and(|head| head.next_order > 0)
     }
 
+    /// Tells whether a session was imported and waits to be activated by hand.
+    pub(super) fn is_held(&self, session: &SessionId) -> bool {
+        self.0.get(session).and_then(Option::as_ref).is_some_and(|head| head.held > 0)
+    }
+
     /// Returns what is here and was not there before.
     pub(super) fn since(&self, before: &Self, root: &SessionId) -> Added {
         let mut added = Added { children: self.0.keys().filter(|id| *id != root && !before.0.contains_key(*id)).count() as u64, ..Added::default() };

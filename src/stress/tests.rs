@@ -15,7 +15,7 @@ use greenroom_session::{
     id::{MessageId, OwnerId, Seq, SessionId},
     listing::{Cursor, Description},
     message::{InboxRecord, Message, MessageKind, Source},
-    store::{CommitError, Done, Lease, LoadError, Log, MessageState, Op, Reader, Refused, Store, StoreError, Traced, memory::MemoryStore},
+    store::{CommitError, Done, ExportError, Lease, LoadError, Log, MessageState, Op, Reader, Refused, Store, StoreError, Traced, memory::MemoryStore},
 };
 use tokio::sync::mpsc;
 
@@ -57,6 +57,12 @@ impl<F: FnMut(&SessionId, Records<'_>) + Send> Damaged<F> {
 impl<F: FnMut(&SessionId, Records<'_>) + Send> Reader for Damaged<F> {
     fn header(&mut self, id: &SessionId) -> Result<Option<Arc<Header>>, LoadError> {
         self.reader.header(id)
+    }
+    fn is_removed(&mut self, _: &SessionId) -> Result<bool, StoreError> {
+        unimplemented!("the audit asks no tombstone")
+    }
+    fn export(&mut self, _: &SessionId, _: &mut dyn FnMut(&[u8]) -> std::io::Result<()>) -> Result<(), ExportError> {
+        unimplemented!("the audit reads records")
     }
     fn load(&mut self, _: &SessionId) -> Result<Log, LoadError> {
         unimplemented!("the audit asks no fold")

@@ -1,8 +1,9 @@
-//! An audit of a store in plain SQL and plain JSON. It uses none of greenroom's code, so that it cannot share a mistake with it.
+//! An audit of a store in plain SQL or plain lines, and plain JSON. It uses none of greenroom's code, so that it cannot share a mistake with it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    path::Path,
+    fs,
+    path::{Path, PathBuf},
 };
 
 use rusqlite::{Connection, OpenFlags};
@@ -65,6 +66,56 @@ pub(crate) fn read(store: &Path) -> Vec<Audited> {
             Audited { id, parent, events: parsed, inbox: accepted }
         })
         .collect()
+}
+
+/// Reads a whole folder of JSON Lines, as far as its batches are whole.
+pub(crate) fn read_jsonl(store: &Path) -> Vec<Audited> {
+    let mut sessions: Vec<Audited> = jsonl_files(store).iter().map(|path| read_file(path)).collect();
+    sessions.sort_by(|a, b| a.id.cmp(&b.id));
+    sessions
+}
+
+/// Returns the files of sessions in a folder of JSON Lines.
+pub(crate) fn jsonl_files(store: &Path) -> Vec<PathBuf> {
+    let folders = fs::read_dir(store).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    let files = folders.flat_map(|folder| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()));
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "jsonl")).collect()
+}
+
+fn read_file(path: &Path) -> Audited {
+    let text = fs::read_to_string(path).unwrap();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let mut lines: Vec<Value> = whole.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{}: {error}", path.display()))).collect();
+    while lines.last().is_some_and(|line| line["more"] == true) {
+        lines.pop();
+    }
+    let text_of = |value: &Value| value.as_str().map(str::to_owned);
+    let (mut events, mut inbox): (Vec<Value>, Vec<Accepted>) = (Vec::new(), Vec::new());
+    let header = lines.remove(0);
+    let id = text_of(&header["id"]).unwrap();
+    for line in lines {
+        if line["seq"].is_u64() {
+            assert_eq!(line["seq"], events.len(), "{id}: the log has a gap");
+            let data = &line["data"];
+            let taken: Vec<String> = match line["type"].as_str().unwrap() {
+                "turn/start" | "message/withdrawn" => text_of(&data["message"]).into_iter().collect(),
+                "note/joined" => data["notes"].as_array().unwrap().iter().filter_map(text_of).collect(),
+                "control/answered" => text_of(&data["control"]).into_iter().collect(),
+                _ => Vec::new(),
+            };
+            // A turn that notes opened names one of them, which leaves when it joins.
+            let notes = line["type"] != "turn/start";
+            for accepted in inbox.iter_mut().filter(|accepted| taken.contains(&accepted.id) && (accepted.is_turn || notes)) {
+                accepted.pending = false;
+            }
+            events.push(line);
+        } else {
+            assert_eq!(line["order"], inbox.len(), "{id}: the inbox has a gap");
+            let order = line["order"].as_i64().unwrap();
+            inbox.push(Accepted { order, id: text_of(&line["id"]).unwrap(), is_turn: line["kind"] == "turn", pending: true });
+        }
+    }
+    Audited { id, parent: text_of(&header["parent"]), events, inbox }
 }
 
 /// One start of a turn: its place in the log, the turn's number, the attempt, and how it ended.

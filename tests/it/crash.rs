@@ -1,6 +1,6 @@
 //! SIGKILL at any moment: the same table, every accepted message served exactly once, no command run twice without a turn that says so.
 //!
-//! Everything is judged from outside: the table by comparison, the store in plain SQL, and what the commands did by a side file that they write themselves.
+//! Everything is judged from outside: the table by comparison, the store in plain SQL or plain lines, and what the commands did by a side file that they write themselves.
 
 use std::{
     os::unix::process::ExitStatusExt,
@@ -16,6 +16,14 @@ use crate::audit;
 /// A folder with the files to be reviewed, the program, and the store.
 struct Desk {
     folder: TempDir,
+    kind: Kind,
+}
+
+/// Where the sessions are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Sqlite,
+    Jsonl,
 }
 
 /// The review of `examples/review.toml` with commands that write down each of their runs.
@@ -58,7 +66,7 @@ esac
 "#;
 
 impl Desk {
-    fn new(files: usize) -> Self {
+    fn new(kind: Kind, files: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("files")).unwrap();
         for n in 0..files {
@@ -67,7 +75,7 @@ impl Desk {
             std::fs::write(folder.path().join(format!("files/file-{n:03}.txt")), lines).unwrap();
         }
         std::fs::write(folder.path().join("review.toml"), PROGRAM).unwrap();
-        Self { folder }
+        Self { folder, kind }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -78,7 +86,7 @@ impl Desk {
         let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
         command
             .arg("--store")
-            .arg(format!("sqlite:{}", self.path("desk.db").display()))
+            .arg(format!("{}:{}", if self.kind == Kind::Sqlite { "sqlite" } else { "jsonl" }, self.path("desk.db").display()))
             .current_dir(self.folder.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -97,7 +105,11 @@ impl Desk {
 
     /// Returns the root, if one was created.
     fn root(&self) -> Option<String> {
-        if !self.path("desk.db").exists() {
+        let born = match self.kind {
+            Kind::Sqlite => self.path("desk.db"),
+            Kind::Jsonl => self.path("desk.db/_greenroom.json"),
+        };
+        if !born.exists() {
             return None;
         }
         let output = self.command().args(["list", "--json"]).output().unwrap();
@@ -138,6 +150,11 @@ impl Desk {
     }
 
     fn newest_event(&self) -> i64 {
+        if self.kind == Kind::Jsonl {
+            let files = if self.path("desk.db/_root").exists() { audit::jsonl_files(&self.path("desk.db")) } else { Vec::new() };
+            let events = |path: PathBuf| std::fs::read_to_string(path).unwrap_or_default().lines().filter(|line| line.starts_with("{\"seq\":")).count();
+            return files.into_iter().map(events).sum::<usize>().try_into().unwrap();
+        }
         self.ask("SELECT coalesce(max(rowid), ?1) FROM event", 0).unwrap_or(0)
     }
 
@@ -170,7 +187,10 @@ impl Desk {
 
     /// Checks the whole store and the side file.
     fn audit(&self, children: usize) {
-        let sessions = audit::read(&self.path("desk.db"));
+        let sessions = match self.kind {
+            Kind::Sqlite => audit::read(&self.path("desk.db")),
+            Kind::Jsonl => audit::read_jsonl(&self.path("desk.db")),
+        };
         assert_eq!(sessions.iter().filter(|session| session.parent.is_none()).count(), 1);
         assert_eq!(sessions.iter().filter(|session| session.parent.is_some()).count(), children, "a child was started twice, or not at all");
         for session in &sessions {
@@ -202,8 +222,8 @@ fn table(output: &Output) -> String {
 const FILES: usize = 12;
 
 /// Runs an undisturbed review and returns its table and how many events it wrote.
-fn undisturbed(files: usize) -> (String, i64) {
-    let desk = Desk::new(files);
+fn undisturbed(kind: Kind, files: usize) -> (String, i64) {
+    let desk = Desk::new(kind, files);
     let output = desk.finish();
     desk.audit(files);
     assert_eq!(audit::invocations(&desk.path("side")).len(), 2 * files);
@@ -214,16 +234,24 @@ fn undisturbed(files: usize) -> (String, i64) {
 
 #[test]
 fn fifty_reviews_killed_once_each_end_in_the_same_table() {
-    const KILLS: u32 = 50;
-    let (expected, events) = undisturbed(FILES);
+    killed_once_each(Kind::Sqlite, 50);
+}
+
+#[test]
+fn twenty_reviews_over_json_lines_killed_once_each_end_in_the_same_table() {
+    killed_once_each(Kind::Jsonl, 20);
+}
+
+fn killed_once_each(kind: Kind, kills: u32) {
+    let (expected, events) = undisturbed(kind, FILES);
     assert_eq!(expected.lines().count(), FILES, "{expected}");
     let mut killed = 0;
-    for n in 0..KILLS {
+    for n in 0..kills {
         // Moments are told by what a run has written, so that they are spread over all of it, however fast the machine is at the time.
-        let mut moment = events * i64::from(n) / i64::from(KILLS);
+        let mut moment = events * i64::from(n) / i64::from(kills);
         let mut after = Duration::from_millis(u64::from(n * 7 % 40));
         let desk = loop {
-            let desk = Desk::new(FILES);
+            let desk = Desk::new(kind, FILES);
             if desk.run_and_kill_after_events(moment, after) {
                 break desk;
             }
@@ -234,18 +262,18 @@ fn fifty_reviews_killed_once_each_end_in_the_same_table() {
         };
         killed += 1;
         let output = desk.finish();
-        assert_eq!(table(&output), expected, "killed at {n} of {KILLS}");
+        assert_eq!(table(&output), expected, "killed at {n} of {kills}");
         desk.audit(FILES);
     }
-    assert_eq!(killed, KILLS, "every kill met a running review");
+    assert_eq!(killed, kills, "every kill met a running review");
 }
 
 #[test]
 fn a_review_killed_twenty_times_ends_in_the_same_table() {
     const KILLS: u32 = 20;
     const MANY: usize = 320;
-    let (expected, _) = undisturbed(MANY);
-    let desk = Desk::new(MANY);
+    let (expected, _) = undisturbed(Kind::Sqlite, MANY);
+    let desk = Desk::new(Kind::Sqlite, MANY);
     for n in 0..KILLS {
         // As many answers as turns run at once: whoever was cut off is served before the next kill.
         assert!(desk.run_and_kill_after_answers(8, Duration::from_millis(u64::from(n * 7 % 40))), "the review had ended before kill {n}");
@@ -288,7 +316,7 @@ command = ["sh", "-c", "echo well"]
 
 #[test]
 fn a_message_that_kills_the_runtime_stops_after_three_attempts() {
-    let desk = Desk::new(0);
+    let desk = Desk::new(Kind::Sqlite, 0);
     std::fs::write(desk.path("review.toml"), POISON).unwrap();
     let mut crashes = 0;
     let output = loop {

@@ -77,7 +77,8 @@ async fn without_the_query_service_work_goes_on_and_reading_is_refused() {
 #[tokio::test]
 async fn after_a_shutdown_nothing_is_accepted() {
     let folder = tempfile::tempdir().unwrap();
-    for url in ["memory:".to_owned(), format!("sqlite:{}", folder.path().join("desk.db").display())] {
+    for url in ["memory:".to_owned(), format!("sqlite:{}", folder.path().join("desk.db").display()), format!("jsonl:{}", folder.path().join("desk").display())]
+    {
         let runtime = cast().open(&url).await.unwrap();
         let root = runtime.root("desk", "desk").await.unwrap();
         let agent = root.agent();
@@ -143,7 +144,8 @@ impl Behavior for Hasty {
 #[tokio::test]
 async fn a_turn_that_fails_in_an_unusual_way_fails_once_and_says_how() {
     let folder = tempfile::tempdir().unwrap();
-    for url in ["memory:".to_owned(), format!("sqlite:{}", folder.path().join("desk.db").display())] {
+    for url in ["memory:".to_owned(), format!("sqlite:{}", folder.path().join("desk.db").display()), format!("jsonl:{}", folder.path().join("desk").display())]
+    {
         let runtime = cast()
             .behavior("hasty", || Hasty)
             .closure("loud", |turn: Turn| async move {

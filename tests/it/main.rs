@@ -8,6 +8,8 @@ mod cli;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_errors;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_jsonl;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_list;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_manual;
@@ -17,6 +19,8 @@ mod cli_run;
 mod cli_send;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_show;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_transfer;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod codes;
 #[cfg(all(feature = "cli", feature = "sqlite"))]

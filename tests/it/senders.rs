@@ -155,3 +155,9 @@ async fn sixty_four_sends_at_once_to_cold_children_on_disk_open_one_epoch_each()
     let folder = tempfile::tempdir().unwrap();
     one_epoch_each(&format!("sqlite:{}", folder.path().join("desk.db").display()), 60).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_sends_at_once_to_cold_children_in_json_lines_open_one_epoch_each() {
+    let folder = tempfile::tempdir().unwrap();
+    one_epoch_each(&format!("jsonl:{}", folder.path().join("desk").display()), 60).await;
+}

@@ -28,7 +28,7 @@ use greenroom_session::{
     header::Header,
     id::Epoch,
     message::Control,
-    store::ClaimKind,
+    store::{ClaimKind, Refused},
     turns::Claimed,
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -244,7 +244,7 @@ impl Actor for Activation {
             }
             Err(error) => {
                 // What is on disk is what happened; the next epoch starts from there.
-                let fenced = matches!(error, WriteError::Refused(greenroom_session::store::Refused::Fenced { .. }));
+                let fenced = matches!(error, WriteError::Refused(Refused::Fenced { .. } | Refused::Removed(_)));
                 tracing::warn!(session = %state.view.id(), code = error.code(), %error, "an epoch ended by a failed write");
                 state.drop_turn();
                 state.guard.reason = if fenced { EpochEnd::Fenced } else { EpochEnd::Failed };

@@ -64,7 +64,7 @@ pub enum Refused {
     /// A live process holds the lease.
     #[error("held by another process ({0})")]
     Held(OwnerId),
-    /// There is work: the epoch cannot settle.
+    /// There is work: the epoch cannot settle, the session cannot be removed. How much is 0 where a damaged log does not tell.
     #[error("{0} messages are pending")]
     Pending(u64),
     /// A message to be taken is not pending.
@@ -78,6 +78,20 @@ pub enum Refused {
         /// What is wrong.
         message: String,
     },
+    /// The disk failed under this session alone. Nothing of the operation is in the store; the same ids again are safe.
+    #[error("nothing was written: {reason}")]
+    NotWritten {
+        /// Whether the disk is full.
+        full: bool,
+        /// What failed.
+        reason: String,
+    },
+    /// The session was removed; its id is used up.
+    #[error("session {0} was removed")]
+    Removed(SessionId),
+    /// Sessions that name it as their parent are in the store.
+    #[error("session {0} has children")]
+    HasChildren(SessionId),
     /// What is stored of the session is damaged.
     #[error("session {session} is damaged: {reason}")]
     Corrupt {
@@ -103,6 +117,10 @@ impl Refused {
             Self::Pending(_) => "PENDING",
             Self::NotPending(_) => "NOT_PENDING",
             Self::Invalid { code, .. } => code,
+            Self::NotWritten { full: true, .. } => "STORE_FULL",
+            Self::NotWritten { full: false, .. } => "NOT_DELIVERED",
+            Self::Removed(_) => "SESSION_REMOVED",
+            Self::HasChildren(_) => "HAS_CHILDREN",
             Self::Corrupt { .. } => "SESSION_CORRUPT",
         }
     }
@@ -155,7 +173,7 @@ impl CommitError {
     /// Returns the stable code.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NotCommitted(error @ StoreError::Locked { .. }) => error.code(),
+            Self::NotCommitted(error @ (StoreError::Locked { .. } | StoreError::OneWriter { .. })) => error.code(),
             Self::NotCommitted(_) => "NOT_DELIVERED",
             Self::Indeterminate(_) => "INDETERMINATE",
         }
@@ -207,6 +225,14 @@ pub enum StoreError {
         /// The file.
         path: String,
     },
+    /// The store takes one writer process, and another one has it. Nothing was written.
+    #[error("process {holder} writes to {path}, and a JSON Lines store takes one writer at a time")]
+    OneWriter {
+        /// The folder.
+        path: String,
+        /// The process that has it, as far as it could be told.
+        holder: String,
+    },
     /// The disk is full.
     #[error("the disk is full")]
     Full(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -228,11 +254,21 @@ impl StoreError {
             Self::Foreign { .. } => "STORE_FOREIGN",
             Self::Missing { .. } => "STORE_NOT_FOUND",
             Self::Version { .. } => "STORE_VERSION",
-            Self::Locked { .. } => "STORE_LOCKED",
+            Self::Locked { .. } | Self::OneWriter { .. } => "STORE_LOCKED",
             Self::Full(_) => "STORE_FULL",
             Self::Damaged(_) => "STORE_DAMAGED",
             Self::Io(_) => "STORE_FAILED",
             Self::Unsupported(_) => "STORE_UNSUPPORTED",
+        }
+    }
+}
+
+impl From<std::io::Error> for StoreError {
+    fn from(error: std::io::Error) -> Self {
+        if matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) {
+            Self::Full(Box::new(error))
+        } else {
+            Self::Io(Box::new(error))
         }
     }
 }
@@ -252,12 +288,15 @@ pub enum LoadError {
     /// There is no such session.
     #[error("session {0} does not exist")]
     NotFound(SessionId),
+    /// There was one; it was removed.
+    #[error("session {0} was removed")]
+    Removed(SessionId),
     /// A record is damaged.
     #[error("session {session} is damaged at {place}: {source}")]
     Corrupt {
         /// The session.
         session: SessionId,
-        /// Which record: `header`, `event N` or `message N`.
+        /// Which record: `header`, `event N` or `message N`; in a file of JSON Lines `line N (byte B)`, lines counting from 1.
         place: String,
         /// What is wrong.
         source: DecodeError,
@@ -280,9 +319,53 @@ impl LoadError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFound(_) => "SESSION_NOT_FOUND",
+            Self::Removed(_) => "SESSION_REMOVED",
             Self::Corrupt { source, .. } => source.code(),
             Self::Fold { source, .. } => source.code(),
             Self::Store(error) => error.code(),
         }
+    }
+}
+
+/// Why a session cannot be exported.
+///
+/// ```
+/// use std::io;
+/// use greenroom_session::store::{ExportError, Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let full = |_: &[u8]| Err(io::ErrorKind::StorageFull.into());
+/// let error = store.reader()?.export(&root, &mut { full }).unwrap_err();
+/// assert!(matches!(error, ExportError::Sink(_)));
+/// assert_eq!(error.code(), "EXPORT_FAILED");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// The session cannot be read.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The lines could not be written where they were to go.
+    #[error("the lines cannot be written")]
+    Sink(#[source] std::io::Error),
+}
+
+impl ExportError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Load(error) => error.code(),
+            Self::Sink(_) => "EXPORT_FAILED",
+        }
+    }
+}
+
+impl From<StoreError> for ExportError {
+    fn from(error: StoreError) -> Self {
+        Self::Load(error.into())
     }
 }

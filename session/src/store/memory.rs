@@ -4,27 +4,28 @@
 //! others are tested against. Sessions are locked one by one, so that senders to different sessions do not meet.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map},
+    collections::{BTreeSet, HashMap, HashSet},
+    io,
     ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
 };
 
 use super::{
-    Accept, Append, Claim, ClaimKind, Close, CommitError, Create, Done, Fence, Lease, LoadError, Log, MessageState, Op, Open, Reader, Refused, Store,
-    StoreError, Traced, check_begun, check_ended, check_lived,
+    CommitError, Create, Done, ExportError, Lease, LoadError, Log, MessageState, Op, Reader, Refused, Store, StoreError, Traced, Verbatim,
+    entry::{Creation, Entry, First, Trail},
 };
 use crate::{
     codec::{check_event, check_message, encode_header},
-    event::{Body, Event},
+    event::Event,
     fold::Fold,
-    head::Head,
     header::Header,
-    id::{MessageId, Order, OwnerId, Seq, SessionId},
+    id::{MessageId, OwnerId, Seq, SessionId},
     limits::MAX_INTEGER,
     listing::{Cursor, Description, Verdict, verdict},
-    message::{BodyHash, InboxRecord, Message, MessageKind},
-    turns::{Claimed, join_notes, open_turn},
+    message::InboxRecord,
 };
+
+mod transfer;
 
 /// A store in memory. Clones share one store.
 ///
@@ -53,8 +54,9 @@ struct Shared {
 /// Every session, and their names in order.
 #[derive(Debug, Default)]
 struct Sessions {
-    entries: HashMap<SessionId, Arc<Mutex<Entry>>>,
+    entries: HashMap<SessionId, Arc<Mutex<MemoryEntry>>>,
     names: BTreeSet<SessionId>,
+    removed: HashSet<SessionId>,
 }
 
 /// The children of one parent, known or not; `None` is the parent of roots.
@@ -65,50 +67,43 @@ struct Family {
     subagents: u64,
 }
 
-#[derive(Debug)]
-struct Entry {
-    header: Arc<Header>,
-    creation: (usize, Option<MessageId>),
-    log: EventLog,
-    head: Head,
-    inbox: BTreeMap<Order, InboxRecord>,
-    /// Where each message that was ever accepted stands or stood.
-    orders: HashMap<MessageId, Order>,
-    /// By order, what remains of a message that has left the inbox.
-    taken: Vec<Option<Remains>>,
-    verdict: Verdict,
-    owner: Option<OwnerId>,
-}
+/// A session and its log.
+type MemoryEntry = Entry<EventLog>;
 
 /// A log as it was written: it shares its events with whoever wrote them.
-#[derive(Debug, Default)]
-struct EventLog(Vec<Arc<[Event]>>);
+#[derive(Debug, Clone, Default)]
+struct EventLog {
+    written: Vec<Arc<[Event]>>,
+    /// Of an imported session, what its first records were read from.
+    read_from: Option<Arc<Verbatim>>,
+}
 
 impl EventLog {
-    fn push(&mut self, events: &Arc<[Event]>) {
-        if !events.is_empty() {
-            self.0.push(events.clone());
-        }
-    }
-
     fn iter(&self) -> impl Iterator<Item = &Event> {
-        self.0.iter().flat_map(|written| written.iter())
+        self.written.iter().flat_map(|written| written.iter())
     }
 
     /// Returns the events from a seq on.
     fn from(&self, seq: Seq) -> impl Iterator<Item = &Event> {
-        let later = self.0.partition_point(|written| written.last().is_some_and(|last| last.seq < seq));
-        self.0.iter().skip(later).flat_map(|written| written.iter()).skip_while(move |event| event.seq < seq)
+        let later = self.written.partition_point(|written| written.last().is_some_and(|last| last.seq < seq));
+        self.written.iter().skip(later).flat_map(|written| written.iter()).skip_while(move |event| event.seq < seq)
     }
 }
 
-/// What remains of a message that has left the inbox: enough to tell it from another one under its id.
-#[derive(Debug)]
-enum Remains {
-    /// All of it: its content and its source stand in the log, where its turn or a joined note begins.
-    Event { seq: Seq, kind: MessageKind, wake: bool },
-    /// A hash.
-    Hash(BodyHash),
+impl Trail for EventLog {
+    fn push(&mut self, events: &Arc<[Event]>) {
+        if !events.is_empty() {
+            self.written.push(events.clone());
+        }
+    }
+
+    fn begins_with(&self, events: &[Event]) -> bool {
+        self.iter().zip(events).all(|(a, b)| a.body == b.body)
+    }
+
+    fn at(&self, seq: Seq) -> Option<&Event> {
+        self.from(seq).next()
+    }
 }
 
 impl Default for MemoryStore {
@@ -151,14 +146,17 @@ impl MemoryStore {
             Op::Append(op) => self.change(&op.fence.session, |entry| entry.append(op)),
             Op::Claim(op) => self.change(&op.fence.session, |entry| entry.claim(op)),
             Op::Close(op) => self.change(&op.fence.session, |entry| entry.close(op)),
+            Op::Import(op) => self.import(op),
+            Op::Release(op) => self.change(&op.session, |entry| Ok(entry.release())),
+            Op::Remove(op) => self.remove(op),
         }
     }
 
     /// Changes a session under its lock. Creations wait meanwhile, and no change waits for one.
-    fn change(&self, id: &SessionId, change: impl FnOnce(&mut Entry) -> Result<Done, Refused>) -> Result<Done, Refused> {
+    fn change(&self, id: &SessionId, change: impl FnOnce(&mut MemoryEntry) -> Result<Done, Refused>) -> Result<Done, Refused> {
         let sessions = self.shared.sessions();
         // In place: what all senders count up and down is what they wait for.
-        let entry = sessions.entries.get(id).ok_or_else(|| Refused::NotFound(id.clone()))?;
+        let entry = sessions.entries.get(id).ok_or_else(|| sessions.missing(id))?;
         change(&mut lock(entry))
     }
 
@@ -168,6 +166,7 @@ impl MemoryStore {
         }
         // The families lock makes creations one after another, so that siblings' times and aliases are decided once.
         let mut families = lock(&self.shared.families);
+        self.shared.refuse_removed(&op.session.id)?;
         if let Some(existing) = self.shared.entry(&op.session.id) {
             return lock(&existing).same_creation(op);
         }
@@ -190,26 +189,16 @@ impl MemoryStore {
             }
             family.aliases.insert(alias.clone(), header.id.clone());
         }
-        let mut entry = Entry {
-            header: header.clone(),
-            creation: (op.events.len(), op.message.as_ref().map(|message| message.id.clone())),
-            log: EventLog::default(),
-            head: fold.head().clone(),
-            inbox: BTreeMap::new(),
-            orders: HashMap::new(),
-            taken: Vec::new(),
-            verdict,
-            owner: None,
-        };
-        entry.log.push(&op.events);
+        let mut log = EventLog::default();
+        log.push(&op.events);
+        let creation = Creation { events: op.events.len(), first: First::Message(op.message.as_ref().map(|message| message.id.clone())) };
+        let mut entry = Entry::new(header.clone(), creation, log, fold.head().clone(), verdict);
         if let Some(message) = &op.message {
             entry.enter(message);
         }
         family.subagents += u64::from(!matches!(entry.verdict, Verdict::Plain));
         family.children.insert((header.created_at, header.id.clone()));
-        let mut sessions = self.shared.sessions.write().unwrap_or_else(PoisonError::into_inner);
-        sessions.names.insert(header.id.clone());
-        sessions.entries.insert(header.id.clone(), Arc::new(Mutex::new(entry)));
+        self.shared.insert(entry);
         Ok(Done::Created { header, existing: false })
     }
 }
@@ -232,190 +221,30 @@ impl Store for MemoryStore {
     }
 }
 
-impl Entry {
-    fn same_creation(&self, op: &Create) -> Result<Done, Refused> {
-        let (events, message) = &self.creation;
-        let same = op.session.matches(&self.header)
-            && *events == op.events.len()
-            && self.log.iter().zip(&*op.events).all(|(a, b)| a.body == b.body)
-            && *message == op.message.as_ref().map(|message| message.id.clone())
-            && op.message.as_ref().is_none_or(|message| self.is_same(message));
-        if same { Ok(Done::Created { header: self.header.clone(), existing: true }) } else { Err(Refused::Exists(self.header.id.clone())) }
+impl Sessions {
+    /// Says why a session is not there.
+    fn missing(&self, id: &SessionId) -> Refused {
+        if self.removed.contains(id) { Refused::Removed(id.clone()) } else { Refused::NotFound(id.clone()) }
     }
-
-    /// Tells whether this very message was accepted before.
-    fn is_same(&self, message: &Message) -> bool {
-        let Some(order) = self.orders.get(&message.id) else { return false };
-        match self.inbox.get(order) {
-            Some(waiting) => waiting.message.hash() == message.hash(),
-            None => match usize::try_from(*order).ok().and_then(|at| self.taken.get(at)?.as_ref()) {
-                Some(Remains::Hash(hash)) => *hash == message.hash(),
-                Some(Remains::Event { seq, kind, wake }) => {
-                    (*kind, *wake) == (message.kind, message.wake)
-                        && message.control.is_none()
-                        && self.log.from(*seq).next().is_some_and(|event| shows(event, message))
-                }
-                None => false,
-            },
-        }
-    }
-
-    fn enter(&mut self, message: &Arc<Message>) {
-        self.orders.insert(message.id.clone(), self.head.next_order);
-        self.wait(message);
-    }
-
-    /// Puts a message whose order is noted into the inbox.
-    fn wait(&mut self, message: &Arc<Message>) -> Order {
-        let order = self.head.next_order;
-        self.head.accept(message, false);
-        self.taken.push(None);
-        self.inbox.insert(order, InboxRecord { order, held: false, message: message.clone() });
-        order
-    }
-
-    fn accept(&mut self, op: &Accept) -> Result<Done, Refused> {
-        let message = &op.message;
-        let place = match self.orders.entry(message.id.clone()) {
-            hash_map::Entry::Vacant(place) => place,
-            hash_map::Entry::Occupied(known) => {
-                let order = *known.get();
-                return if self.is_same(message) { Ok(Done::Accepted { order, duplicate: true }) } else { Err(Refused::MessageIdConflict(message.id.clone())) };
-            }
-        };
-        let (pending, limit) = match message.kind {
-            MessageKind::Turn => (self.head.pending_turns, op.inbox_limit),
-            MessageKind::Note => (self.head.pending_wakes + self.head.pending_quiet, op.note_limit),
-            MessageKind::Control => (self.head.pending_controls, op.inbox_limit),
-        };
-        if pending >= limit {
-            return Err(Refused::Busy { pending, limit });
-        }
-        check_message(message)?;
-        place.insert(self.head.next_order);
-        Ok(Done::Accepted { order: self.wait(message), duplicate: false })
-    }
-
-    fn fence(&self, fence: &Fence) -> Result<(), Refused> {
-        if self.head.epoch == fence.epoch && self.head.live { Ok(()) } else { Err(Refused::Fenced { stored: self.head.epoch }) }
-    }
-
-    /// Folds events into a copy of the head; nothing changes unless all of them follow.
-    fn follow(&self, events: &[Event]) -> Result<Head, Refused> {
-        if let Some(first) = events.first()
-            && first.seq != self.head.next_seq
-        {
-            return Err(Refused::Moved { stored: self.head.next_seq });
-        }
-        let mut head = self.head.clone();
-        for event in events {
-            check_event(event)?;
-            check_lived(event)?;
-            head.apply(event, self.header.seed_length)?;
-        }
-        Ok(head)
-    }
-
-    /// Takes messages out of the inbox, after the events that say so.
-    fn leave(&mut self, orders: &[Order], events: &[Event]) {
-        for order in orders {
-            if let Some(record) = self.inbox.remove(order) {
-                let message = &record.message;
-                let remains = match events.iter().find(|event| message.control.is_none() && shows(event, message)) {
-                    Some(event) => Remains::Event { seq: event.seq, kind: message.kind, wake: message.wake },
-                    None => Remains::Hash(message.hash()),
-                };
-                if let Some(place) = usize::try_from(*order).ok().and_then(|at| self.taken.get_mut(at)) {
-                    *place = Some(remains);
-                }
-                self.head.take(message, record.held);
-            }
-        }
-    }
-
-    fn open(&mut self, op: &Open, owner: &OwnerId, is_alive: impl Fn(&OwnerId) -> bool) -> Result<Done, Refused> {
-        if let Some(holder) = &self.owner
-            && holder != owner
-            && is_alive(holder)
-        {
-            return Err(Refused::Held(holder.clone()));
-        }
-        if self.head.epoch + 1 != op.epoch {
-            return Err(Refused::Fenced { stored: self.head.epoch });
-        }
-        let head = self.follow(&op.events)?;
-        check_begun(&head, op.epoch)?;
-        self.head = head;
-        self.log.push(&op.events);
-        self.owner = Some(owner.clone());
-        let claimed = op.claim.and_then(|time| self.take_next(ClaimKind::Turn, time));
-        Ok(Done::Opened { claimed })
-    }
-
-    fn append(&mut self, op: &Append) -> Result<Done, Refused> {
-        self.fence(&op.fence)?;
-        if let Some(order) = op.take.iter().find(|order| !self.inbox.contains_key(order)) {
-            return Err(Refused::NotPending(*order));
-        }
-        if op.events.is_empty() && !op.take.is_empty() {
-            return Err(Refused::Invalid { code: "EVENT_INVALID", message: "a message leaves the inbox with the events that name it".into() });
-        }
-        self.head = self.follow(&op.events)?;
-        self.log.push(&op.events);
-        self.leave(&op.take, &op.events);
-        Ok(Done::Appended)
-    }
-
-    fn claim(&mut self, op: &Claim) -> Result<Done, Refused> {
-        self.fence(&op.fence)?;
-        if op.first_seq != self.head.next_seq {
-            return Err(Refused::Moved { stored: self.head.next_seq });
-        }
-        Ok(Done::Claimed(self.take_next(op.kind, op.time)))
-    }
-
-    fn take_next(&mut self, kind: ClaimKind, time: u64) -> Option<Claimed> {
-        // A held record and everything behind it waits.
-        let ready = || self.inbox.values().take_while(|record| !record.held);
-        // Without this, each turn would cost a look at everything that waits.
-        let any_note = self.head.pending_wakes + self.head.pending_quiet > 0;
-        let notes: Vec<InboxRecord> = if any_note { ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect() } else { Vec::new() };
-        let claimed = match kind {
-            ClaimKind::Turn if self.head.open.is_some() => None,
-            ClaimKind::Turn => open_turn(&self.head, time, ready().find(|record| record.message.kind == MessageKind::Turn), &notes),
-            ClaimKind::Notes => join_notes(&self.head, time, &notes),
-        }?;
-        self.head = self.follow(&claimed.events).ok()?;
-        self.log.push(&claimed.events);
-        self.leave(&claimed.taken, &claimed.events);
-        Some(claimed)
-    }
-
-    fn close(&mut self, op: &Close) -> Result<Done, Refused> {
-        self.fence(&op.fence)?;
-        if op.unless_pending && self.head.has_work() {
-            return Err(Refused::Pending(self.head.pending()));
-        }
-        let head = self.follow(&op.events)?;
-        check_ended(&head)?;
-        self.head = head;
-        self.log.push(&op.events);
-        self.owner = None;
-        Ok(Done::Closed)
-    }
-}
-
-/// Tells whether an event shows a message with all that it says and whoever says it.
-fn shows(event: &Event, message: &Message) -> bool {
-    matches!(&event.body, Body::UserMessage(shown) if shown.id == message.id && shown.content == message.content && shown.source == message.source)
 }
 
 impl Shared {
+    fn refuse_removed(&self, id: &SessionId) -> Result<(), Refused> {
+        if self.sessions().removed.contains(id) { Err(Refused::Removed(id.clone())) } else { Ok(()) }
+    }
+
+    fn insert(&self, entry: MemoryEntry) {
+        let id = entry.header.id.clone();
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        sessions.names.insert(id.clone());
+        sessions.entries.insert(id, Arc::new(Mutex::new(entry)));
+    }
+
     fn sessions(&self) -> RwLockReadGuard<'_, Sessions> {
         self.sessions.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn entry(&self, id: &SessionId) -> Option<Arc<Mutex<Entry>>> {
+    fn entry(&self, id: &SessionId) -> Option<Arc<Mutex<MemoryEntry>>> {
         self.sessions().entries.get(id).cloned()
     }
 
@@ -423,7 +252,7 @@ impl Shared {
         !self.dead.read().unwrap_or_else(PoisonError::into_inner).contains(owner)
     }
 
-    fn holder(&self, entry: &Entry) -> Option<OwnerId> {
+    fn holder(&self, entry: &MemoryEntry) -> Option<OwnerId> {
         entry.owner.clone().filter(|owner| self.is_alive(owner))
     }
 
@@ -444,7 +273,7 @@ impl Shared {
         }
     }
 
-    fn all(&self) -> Vec<(SessionId, Arc<Mutex<Entry>>)> {
+    fn all(&self) -> Vec<(SessionId, Arc<Mutex<MemoryEntry>>)> {
         let sessions = self.sessions();
         sessions.names.iter().filter_map(|id| sessions.entries.get(id).map(|entry| (id.clone(), entry.clone()))).collect()
     }
@@ -456,14 +285,27 @@ struct MemoryReader {
 }
 
 impl MemoryReader {
-    fn entry(&self, id: &SessionId) -> Result<Arc<Mutex<Entry>>, LoadError> {
-        self.shared.entry(id).ok_or_else(|| LoadError::NotFound(id.clone()))
+    fn entry(&self, id: &SessionId) -> Result<Arc<Mutex<MemoryEntry>>, LoadError> {
+        let sessions = self.shared.sessions();
+        sessions.entries.get(id).cloned().ok_or_else(|| match sessions.missing(id) {
+            Refused::Removed(id) => LoadError::Removed(id),
+            _ => LoadError::NotFound(id.clone()),
+        })
     }
 }
 
 impl Reader for MemoryReader {
     fn header(&mut self, id: &SessionId) -> Result<Option<Arc<Header>>, LoadError> {
         Ok(self.shared.entry(id).map(|entry| lock(&entry).header.clone()))
+    }
+
+    fn is_removed(&mut self, id: &SessionId) -> Result<bool, StoreError> {
+        Ok(self.shared.sessions().removed.contains(id))
+    }
+
+    fn export(&mut self, id: &SessionId, line: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), ExportError> {
+        let whole = lock(&*self.entry(id)?).whole();
+        whole.export(line)
     }
 
     fn load(&mut self, id: &SessionId) -> Result<Log, LoadError> {
@@ -475,6 +317,9 @@ impl Reader for MemoryReader {
         }
         for record in entry.inbox.values() {
             fold.apply_message(record.clone());
+        }
+        for tombstone in entry.held_tombstones() {
+            fold.apply_taken(&tombstone);
         }
         fold.set_next_order(entry.head.next_order);
         Ok(Log { events: entry.log.iter().cloned().collect(), fold })

@@ -3,10 +3,12 @@
 
 mod creation;
 mod inbox;
+mod jsonl;
 mod limits;
 mod listing;
 mod model;
 mod processes;
 mod sqlite;
 mod support;
+mod transfer;
 mod work;

@@ -1,23 +1,32 @@
-//! Any sequence of operations leaves the SQLite store saying what the memory store says, whatever becomes of its derived rows in between.
+//! Any sequence of operations leaves the stores on disk saying what the memory store says, whatever becomes of SQLite's derived rows in between.
 //!
 //! The operations of a case are intents; each is made concrete by the state of the memory store, so that most of them succeed and the rest
-//! fail for a known reason. Batches go through one of two openings of the same file.
+//! fail for a known reason. Batches go through one of two openings of the same SQLite file; a folder of JSON Lines has one, and a reader beside it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use greenroom_session::{
     event::{Body, EpochEnd, TurnEnd},
     head::Head,
-    id::{Epoch, Seq},
+    header::{Header, NewSession},
+    id::{Epoch, OwnerId, Seq},
     message::{Block, Control, Message},
     recover::begin_epoch,
-    store::{Accept, Append, Claim, ClaimKind, Close, Op, Open, Reader, Store, Traced, memory::MemoryStore, sqlite::SqliteStore},
+    store::{
+        Accept, Append, Claim, ClaimKind, Close, Done, Import, Op, Open, Reader, Refused, Release, Remove, Store, Traced,
+        jsonl::{self, JsonlStore},
+        memory::MemoryStore,
+        sqlite::{self, SqliteStore},
+    },
 };
 use proptest::prelude::*;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::support::{child, fence, fork, mid, root, sid};
+use crate::{
+    support::{child, fence, fork, mid, root, sid},
+    transfer::{import, lines},
+};
 
 const SESSIONS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
@@ -33,6 +42,9 @@ enum Intent {
     Withdraw { session: usize, order: u64 },
     Fenced { session: usize },
     Close { session: usize, unless_pending: bool },
+    Import { session: usize, from: usize },
+    Release { session: usize },
+    Remove { session: usize, discard: bool },
 }
 
 #[derive(Debug, Clone)]
@@ -74,7 +86,10 @@ fn intent() -> impl Strategy<Value = Intent> {
         5 => (s.clone(), 0..5u8).prop_map(|(session, how)| Intent::End { session, how }),
         2 => (s.clone(), 0..4u64).prop_map(|(session, order)| Intent::Withdraw { session, order }),
         1 => s.clone().prop_map(|session| Intent::Fenced { session }),
-        3 => (s, any::<bool>()).prop_map(|(session, unless_pending)| Intent::Close { session, unless_pending }),
+        3 => (s.clone(), any::<bool>()).prop_map(|(session, unless_pending)| Intent::Close { session, unless_pending }),
+        3 => (s.clone(), s.clone()).prop_map(|(session, from)| Intent::Import { session, from }),
+        2 => s.clone().prop_map(|session| Intent::Release { session }),
+        1 => (s, any::<bool>()).prop_map(|(session, discard)| Intent::Remove { session, discard }),
     ]
 }
 
@@ -111,20 +126,45 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 /// Both stores, and what the next operation on a session must say.
 struct World {
     memory: MemoryStore,
-    first: Option<SqliteStore>,
-    second: Option<SqliteStore>,
-    raw: Connection,
+    kind: Kind,
+    first: Option<Box<dyn Store>>,
+    second: Option<Box<dyn Store>>,
+    raw: Option<Connection>,
     folder: TempDir,
 }
 
+/// The store that is compared with the one in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Sqlite,
+    Jsonl,
+}
+
 impl World {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("store.db");
-        let (first, second) = (SqliteStore::open(&path).unwrap(), SqliteStore::open(&path).unwrap());
-        let raw = Connection::open(&path).unwrap();
-        raw.execute_batch("PRAGMA synchronous = OFF").unwrap();
-        Self { memory: MemoryStore::new(), first: Some(first), second: Some(second), raw, folder }
+    fn new(kind: Kind) -> Self {
+        let mut world = Self { memory: MemoryStore::new(), kind, first: None, second: None, raw: None, folder: tempfile::tempdir().unwrap() };
+        world.open();
+        if kind == Kind::Sqlite {
+            let raw = Connection::open(world.path()).unwrap();
+            raw.execute_batch("PRAGMA synchronous = OFF").unwrap();
+            world.raw = Some(raw);
+        }
+        world
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("store.db")
+    }
+
+    fn open(&mut self) {
+        let path = self.path();
+        match self.kind {
+            Kind::Sqlite => {
+                self.first = Some(Box::new(SqliteStore::open(&path).unwrap()));
+                self.second = Some(Box::new(SqliteStore::open_existing(&path).unwrap()));
+            }
+            Kind::Jsonl => self.first = Some(Box::new(JsonlStore::open(&path).unwrap())),
+        }
     }
 
     fn head(&self, session: usize) -> Head {
@@ -205,17 +245,38 @@ impl World {
                 let end = Body::ActivationEnd { epoch: head.epoch, reason: EpochEnd::Settled }.at(head.next_seq, 8);
                 Op::Close(Close { fence: fence(id, head.epoch), events: Arc::new([end]), unless_pending })
             }
+            // A session of another name, or the same again; where there is none, one that nobody has.
+            Intent::Import { session, from } => {
+                let mut reader = self.memory.reader().unwrap();
+                match reader.header(&sid(SESSIONS[from])).unwrap() {
+                    Some(header) => {
+                        let found = import(&lines(&mut *reader, header.id.as_str()));
+                        let header = Arc::new(Header { id: sid(SESSIONS[session]), ..(*header).clone() });
+                        Op::Import(Import::new(header, found.events().clone(), found.inbox().into()).unwrap())
+                    }
+                    None => Op::Import(Import::new(Arc::new(NewSession::root(sid(SESSIONS[session])).at(3)), Arc::new([]), Arc::new([])).unwrap()),
+                }
+            }
+            Intent::Release { session } => Op::Release(Release { session: sid(SESSIONS[session]) }),
+            Intent::Remove { session, discard } => Op::Remove(Remove { session: sid(SESSIONS[session]), discard }),
         }
     }
 
     fn batch(&self, second: bool, intents: &[Intent]) {
         let ops: Vec<Op> = intents.iter().map(|intent| self.op(intent)).collect();
         // Leases are the first opening's, as the memory store has one owner only.
-        let second = second && !ops.iter().any(|op| matches!(op, Op::Open(_)));
+        let second = second && self.second.is_some() && !ops.iter().any(|op| matches!(op, Op::Open(_)));
         let store = if second { &self.second } else { &self.first }.as_ref().unwrap();
         let expected = self.memory.commit(&ops).unwrap();
         let found = store.commit(&ops).unwrap();
-        assert_eq!(found, expected, "{ops:#?}");
+        // Each store has owners of its own.
+        let named = |results: Vec<Result<Done, Refused>>| -> Vec<_> {
+            results
+                .into_iter()
+                .map(|result| result.map_err(|refused| if let Refused::Held(_) = refused { Refused::Held(OwnerId::new("somebody").unwrap()) } else { refused }))
+                .collect()
+        };
+        assert_eq!(named(found), named(expected), "{ops:#?}");
     }
 
     /// Ends every epoch, so that the openings may go: the memory store has one owner for ever.
@@ -229,12 +290,12 @@ impl World {
             self.batch(false, &[Intent::Close { session, unless_pending: false }]);
         }
         (self.first, self.second) = (None, None);
-        let path = self.folder.path().join("store.db");
-        self.first = Some(SqliteStore::open(&path).unwrap());
-        self.second = Some(SqliteStore::open_existing(&path).unwrap());
+        self.open();
     }
 
     fn damage(&self, damage: &Damage) {
+        // A folder of JSON Lines has nothing that is derived.
+        let Some(raw) = &self.raw else { return };
         let sql = |session: usize| format!("sid = (SELECT sid FROM session WHERE id = '{}')", SESSIONS[session]);
         let text = match damage {
             Damage::DeleteSummary(s) => format!("DELETE FROM summary WHERE {}", sql(*s)),
@@ -264,14 +325,19 @@ impl World {
                 .into(),
             Damage::DropAll => "DELETE FROM summary; DELETE FROM tally; DELETE FROM orphan".into(),
         };
-        self.raw.execute_batch(&text).unwrap();
+        raw.execute_batch(&text).unwrap();
     }
 
     fn compare(&self) {
         let mut memory = self.memory.reader().unwrap();
-        let mut sqlite = self.first.as_ref().unwrap().reader().unwrap();
-        let (expected, found) = (picture(&mut *memory), picture(&mut *sqlite));
-        assert_eq!(found, expected);
+        let expected = picture(&mut *memory);
+        let mut own = self.first.as_ref().unwrap().reader().unwrap();
+        assert_eq!(picture(&mut *own), expected);
+        let mut beside: Box<dyn Reader> = match self.kind {
+            Kind::Sqlite => Box::new(sqlite::open_reader(self.path()).unwrap()),
+            Kind::Jsonl => Box::new(jsonl::open_reader(self.path()).unwrap()),
+        };
+        assert_eq!(picture(&mut *beside), expected);
     }
 }
 
@@ -294,6 +360,14 @@ fn picture(reader: &mut dyn Reader) -> BTreeMap<String, String> {
         let id = sid(id);
         let load = reader.load(&id).map(|log| (log.events, log.fold)).map_err(|error| error.code());
         say(format!("load {id}"), format!("{load:#?}"));
+        say(format!("removed {id}"), format!("{}", reader.is_removed(&id).unwrap()));
+        let mut text = String::new();
+        let exported = reader.export(&id, &mut |line| {
+            text.push_str(std::str::from_utf8(line).unwrap());
+            text.push('\n');
+            Ok(())
+        });
+        say(format!("export {id}"), format!("{:?}\n{text}", exported.map_err(|error| error.code())));
         say(format!("inbox {id}"), format!("{:#?}", reader.inbox(&id, 99).map_err(|error| error.code())));
         for message in 0..8 {
             say(format!("message {id} {message}"), format!("{:?}", reader.message(&id, &mid(&format!("m{message}"))).map_err(|error| error.code())));
@@ -335,20 +409,29 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
+fn play(kind: Kind, moves: &[Move]) {
+    let mut world = World::new(kind);
+    for step in moves {
+        match step {
+            Move::Batch { second, intents } => world.batch(*second, intents),
+            Move::Damage(damage) => world.damage(damage),
+            Move::Reopen => world.reopen(),
+            Move::Compare => world.compare(),
+        }
+    }
+    world.compare();
+}
+
 proptest! {
     #![proptest_config(config())]
 
     #[test]
     fn the_sqlite_store_says_what_the_memory_store_says(moves in moves()) {
-        let mut world = World::new();
-        for step in &moves {
-            match step {
-                Move::Batch { second, intents } => world.batch(*second, intents),
-                Move::Damage(damage) => world.damage(damage),
-                Move::Reopen => world.reopen(),
-                Move::Compare => world.compare(),
-            }
-        }
-        world.compare();
+        play(Kind::Sqlite, &moves);
+    }
+
+    #[test]
+    fn the_jsonl_store_says_what_the_memory_store_says(moves in moves()) {
+        play(Kind::Jsonl, &moves);
     }
 }

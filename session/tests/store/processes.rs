@@ -1,4 +1,4 @@
-//! Several processes on one file. The other processes are this test binary, started again for one test.
+//! Several processes on one store. The other processes are this test binary, started again for one test.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -9,7 +9,8 @@ use std::{
 use greenroom_session::{
     id::OwnerId,
     store::{
-        Op, Reader, Refused, Store,
+        Op, Reader, Refused, Store, StoreError,
+        jsonl::{self, JsonlStore},
         sqlite::{SqliteStore, open_reader},
     },
 };
@@ -18,6 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{Fixture, accept, append, one, open, root, sid, turn};
 
 const PATH: &str = "GREENROOM_TEST_STORE";
+/// Whether that is a folder of JSON Lines.
+const JSONL: &str = "GREENROOM_TEST_JSONL";
 
 /// Another process that does what it is told, line by line.
 struct Other {
@@ -28,7 +31,20 @@ struct Other {
 
 impl Other {
     fn start(path: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        Self::begin(path, false)
+    }
+
+    /// Starts one that uses a folder of JSON Lines.
+    fn start_jsonl(path: &Path) -> Self {
+        Self::begin(path, true)
+    }
+
+    fn begin(path: &Path, jsonl: bool) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        if jsonl {
+            command.env(JSONL, "1");
+        }
+        let mut child = command
             .args(["--exact", "processes::another_process", "--ignored", "--nocapture", "--test-threads=1"])
             .env(PATH, path)
             .stdin(Stdio::piped())
@@ -74,34 +90,51 @@ impl Other {
 #[ignore = "started by the tests of this module"]
 fn another_process() {
     let Some(path) = std::env::var_os(PATH) else { return };
-    let mut store = None;
+    let mut store: Option<Box<dyn Store>> = None;
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match words[..] {
-            ["start"] => store.insert(SqliteStore::open(&path).unwrap()).owner().to_string(),
-            ["open", id] => match open(store.as_ref().unwrap(), id, None) {
+            ["start"] if std::env::var_os(JSONL).is_some() => match JsonlStore::open(&path) {
+                Ok(opened) => store.insert(Box::new(opened)).owner().to_string(),
+                Err(error) => error.code().to_owned(),
+            },
+            ["start"] => store.insert(Box::new(SqliteStore::open(&path).unwrap())).owner().to_string(),
+            ["create", id] => one(&**store.as_ref().unwrap(), Op::Create(root(id, 1))).map_or_else(|refused| refused.code().to_owned(), |_| "done".into()),
+            ["open", id] => match open(&**store.as_ref().unwrap(), id, None) {
                 Ok((fence, _)) => fence.epoch.to_string(),
                 Err(refused) => refused.code().to_owned(),
             },
             ["append", id, epoch] => {
                 let fence = crate::support::fence(id, epoch.parse().unwrap());
-                one(store.as_ref().unwrap(), append(&fence, vec![], vec![])).map_or_else(|refused| refused.code().to_owned(), |_| "done".into())
+                one(&**store.as_ref().unwrap(), append(&fence, vec![], vec![])).map_or_else(|refused| refused.code().to_owned(), |_| "done".into())
             }
             ["accept", id, message] => {
-                one(store.as_ref().unwrap(), accept(id, turn(message))).map_or_else(|refused| refused.code().to_owned(), |_| "done".into())
+                one(&**store.as_ref().unwrap(), accept(id, turn(message))).map_or_else(|refused| refused.code().to_owned(), |_| "done".into())
             }
             ["flood", id] => {
                 println!("answer: flooding");
                 for n in 0.. {
                     one(
-                        store.as_ref().unwrap(),
+                        &**store.as_ref().unwrap(),
                         Op::Accept(greenroom_session::store::Accept {
                             inbox_limit: u64::MAX,
                             ..greenroom_session::store::Accept::new(sid(id), turn(&format!("f{n}")))
                         }),
                     )
                     .unwrap();
+                    println!("answer: {n}");
+                }
+                break;
+            }
+            // Batches of three messages to each of some sessions, and of a session that is created.
+            ["floods", ref ids @ ..] => {
+                println!("answer: flooding");
+                for n in 0.. {
+                    let accepts = ids.iter().flat_map(|id| (0..3).map(move |k| accept(id, turn(&format!("f{n}-{k}")))));
+                    let ops: Vec<Op> = accepts.chain([Op::Create(root(&format!("s{n}"), 1))]).collect();
+                    let results = store.as_ref().unwrap().commit(&ops).unwrap();
+                    assert!(results.iter().all(Result::is_ok));
                     println!("answer: {n}");
                 }
                 break;
@@ -193,6 +226,77 @@ fn closing_one_opening_of_two_does_not_let_others_delete_the_wal() {
     assert_eq!(third.ask("accept r m2"), "done");
     assert_eq!(f.load("r").fold.head().next_order, 3);
     third.kill();
+}
+
+#[test]
+fn a_folder_of_json_lines_takes_one_writer_and_is_free_when_that_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let mut other = Other::start_jsonl(&path);
+    let owner: OwnerId = other.ask("start").parse().unwrap();
+    assert_eq!(other.ask("create r"), "done");
+    assert_eq!(other.ask("open r"), "1");
+    let mut beside = jsonl::open_reader(&path).unwrap();
+    let leases = beside.leases(None).unwrap();
+    assert_eq!((leases.len(), &leases[0].session, &leases[0].owner, leases[0].alive), (1, &sid("r"), &owner, true));
+    assert_eq!(crate::support::describe(&mut beside, "r", false).unwrap().holder, Some(owner));
+    match JsonlStore::open(&path).unwrap_err() {
+        StoreError::OneWriter { holder, .. } => assert_eq!(holder, other.child.id().to_string()),
+        error => panic!("{error}"),
+    }
+    other.kill();
+    assert!(beside.leases(None).unwrap().is_empty());
+    assert_eq!(beside.runnable(None, 9).unwrap(), [sid("r")]);
+    let store = JsonlStore::open(&path).unwrap();
+    let (fence, _) = open(&store, "r", None).unwrap();
+    assert_eq!(fence.epoch, 2);
+}
+
+#[test]
+fn what_a_killed_writer_of_json_lines_has_acknowledged_is_there_whole() {
+    for round in 0..8 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let mut other = Other::start_jsonl(&path);
+        other.ask("start");
+        for id in ["a", "b", "c"] {
+            assert_eq!(other.ask(&format!("create {id}")), "done");
+        }
+        assert_eq!(other.ask("floods a b c"), "flooding");
+        let mut acknowledged = 0;
+        while acknowledged < 3 + round {
+            acknowledged = other.answer().parse::<u64>().unwrap();
+        }
+        other.kill();
+        let mut reader = jsonl::open_reader(&path).unwrap();
+        for id in ["a", "b", "c"] {
+            assert!(reader.load(&sid(id)).unwrap().fold.head().pending_turns >= 3 * (acknowledged + 1));
+        }
+        for n in 0..=acknowledged {
+            assert_eq!(reader.load(&sid(&format!("s{n}"))).unwrap().events.len(), 2);
+        }
+        let store = JsonlStore::open(&path).unwrap();
+        for id in ["a", "b", "c"] {
+            one(&store, accept(id, turn("after"))).unwrap();
+        }
+        for id in store.reader().unwrap().find("", 999).unwrap() {
+            assert!(store.reader().unwrap().load(&id).is_ok(), "{id}");
+        }
+    }
+}
+
+#[test]
+fn processes_race_for_a_folder_of_json_lines_and_one_has_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deep/store");
+    let mut others: Vec<Other> = (0..4).map(|_| Other::start_jsonl(&path)).collect();
+    for other in &mut others {
+        other.tell("start");
+    }
+    let answers: Vec<String> = others.iter_mut().map(Other::answer).collect();
+    assert_eq!(answers.iter().filter(|answer| *answer == "STORE_LOCKED").count(), 3, "{answers:?}");
+    others.into_iter().for_each(Other::kill);
+    assert!(jsonl::open_reader(&path).unwrap().find("", 9).unwrap().is_empty());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use rusqlite::ErrorCode;
 use crate::{
     codec::EncodeError,
     head::FoldError,
-    store::{LoadError, Refused, StoreError},
+    store::{ExportError, LoadError, Refused, StoreError},
 };
 
 impl From<rusqlite::Error> for StoreError {
@@ -34,9 +34,9 @@ impl From<rusqlite::Error> for LoadError {
     }
 }
 
-impl From<std::io::Error> for StoreError {
-    fn from(error: std::io::Error) -> Self {
-        if error.kind() == std::io::ErrorKind::StorageFull { Self::Full(Box::new(error)) } else { Self::Io(Box::new(error)) }
+impl From<rusqlite::Error> for ExportError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Load(error.into())
     }
 }
 
@@ -84,6 +84,7 @@ impl From<LoadError> for Stop {
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::NotFound(session) => Self::Refused(Refused::NotFound(session)),
+            LoadError::Removed(session) => Self::Refused(Refused::Removed(session)),
             LoadError::Corrupt { session, place, source } => Self::Refused(Refused::Corrupt { session, reason: format!("{place}: {source}") }),
             LoadError::Fold { session, source } => Self::Refused(Refused::Corrupt { session, reason: source.to_string() }),
             LoadError::Store(error) => Self::Failed(error),

@@ -5,9 +5,9 @@
 //! runs, belongs to whoever runs commands and not to the store.
 //!
 //! - `birth`: how the file comes to be, and how another one is refused. `schema`: the tables.
-//! - `gate`: whose turn it is to write. `writer`: transactions. `write`, `claim`: the operations in them. `kept`: what is remembered between them. `node`: who is alive.
+//! - `writer`: transactions, one process after the other. `write`, `claim`: the operations in them. `kept`: what is remembered between them. `node`: who is alive.
 //! - `log`: the ground truth of a session. `summary`, `family`, `tally`: what is derived from it and may be lost at any time.
-//! - `read`, `describe`: the reader.
+//! - `read`, `describe`, `export`: the reader. `transfer`: whole sessions, in and away.
 
 use std::{
     path::Path,
@@ -21,8 +21,8 @@ mod birth;
 mod claim;
 mod describe;
 mod error;
+mod export;
 mod family;
-mod gate;
 mod kept;
 mod log;
 mod node;
@@ -33,12 +33,12 @@ mod summary;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod write;
 mod writer;
 
 pub use read::SqliteReader;
 
-use gate::Gate;
 use node::{Liveness, Node};
 use writer::Writer;
 
@@ -69,9 +69,9 @@ impl SqliteStore {
         schema::check_library()?;
         birth::make_folders(path.as_ref())?;
         let path = birth::resolve(path.as_ref())?;
-        birth::check_filesystem(&path)?;
+        birth::check_place(&path)?;
         if !birth::probe(&path)? {
-            birth::create(&path, &Gate::open(&path)?)?;
+            birth::create(&path, &birth::gate(&path)?)?;
         }
         Self::open_resolved(&path)
     }
@@ -83,7 +83,7 @@ impl SqliteStore {
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         schema::check_library()?;
         let path = existing(path.as_ref())?;
-        birth::check_filesystem(&path)?;
+        birth::check_place(&path)?;
         Self::open_resolved(&path)
     }
 
@@ -92,7 +92,7 @@ impl SqliteStore {
             return Err(missing(path));
         }
         let node = Arc::new(Node::new(path)?);
-        let writer = Writer::new(path.to_owned(), Gate::open(path)?, node.clone())?;
+        let writer = Writer::new(path.to_owned(), birth::gate(path)?, node.clone())?;
         Ok(Self { path: path.into(), writer: Arc::new(Mutex::new(writer)), node })
     }
 

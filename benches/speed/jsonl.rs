@@ -1,0 +1,164 @@
+//! The store of JSON Lines: acceptance by many sessions at once, and listing.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::Write,
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use greenroom_session::{
+    id::{MessageId, SessionId},
+    line::{Line, write_line},
+    message::{InboxRecord, Message, Source},
+    store::{
+        Reader, Store,
+        jsonl::{JsonlStore, open_reader},
+    },
+};
+
+use crate::{
+    accept::{TEXT, closed_loop, held_children},
+    listing::{Corpus, FAMILY},
+    measure::{Outcome, median, quantile, to_f64, two_workers},
+    table::{Row, Target},
+};
+
+const SESSIONS: usize = 16;
+const ROUNDS: usize = 7;
+
+/// What accepting and listing cost.
+pub(crate) fn jsonl(scale: f64) -> Outcome<Vec<Row>> {
+    let mut rows = acceptance(scale)?;
+    rows.extend(listing(scale)?);
+    Ok(rows)
+}
+
+/// Acceptance from sixteen senders to a session each, beside as many threads that each append a line to a file of their own and sync it.
+fn acceptance(scale: f64) -> Outcome<Vec<Row>> {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let time = Duration::from_secs_f64(1.0 * scale);
+    let workers = two_workers()?;
+    let store = Arc::new(JsonlStore::open(folder.path().join("ours"))?);
+    let (runtime, root, children) = workers.block_on(held_children(store, SESSIONS))?;
+    let mut rates = Vec::new();
+    let mut latencies = Vec::new();
+    for round in 0..=ROUNDS {
+        let (spent, took) = workers.block_on(closed_loop(&root, &children, time))?;
+        let ours = to_f64(took.len()) / spent.wall.as_secs_f64();
+        let floor = bare_appends(folder.path(), time)?;
+        // The first round warms up.
+        if round > 0 {
+            rates.push((ours, floor));
+            latencies.extend(took);
+        }
+    }
+    workers.block_on(async {
+        drop(root);
+        runtime.shutdown().await;
+    });
+    let (ours, floor) = (median(rates.iter().map(|(ours, _)| *ours)), median(rates.iter().map(|(_, floor)| *floor)));
+    Ok(vec![Row {
+        what: format!("JSON Lines, {SESSIONS} senders to a session each: accepted"),
+        ours: format!("{ours:.0}/s"),
+        floor: format!("{floor:.0}/s"),
+        ratio: median(rates.iter().map(|(ours, floor)| ours / floor)),
+        target: Target::AtLeast(0.7),
+        note: format!(
+            "floor: {SESSIONS} threads that append and sync; p50 {:.1} ms, p99 {:.1} ms",
+            median(latencies.clone()) / 1e3,
+            quantile(latencies, 0.99) / 1e3
+        ),
+    }])
+}
+
+/// Appends lines of a message's length to a file per thread, each synced before the next, for a while. Returns how many came to the disk in a second.
+fn bare_appends(folder: &Path, time: Duration) -> Outcome<f64> {
+    let id = SessionId::from_uuid(uuid::Uuid::new_v4());
+    let message = Message::turn(MessageId::from_uuid(uuid::Uuid::new_v4()), TEXT, Source::Coordinator { session: id.clone() }, 1_764_512_345_678)?;
+    let mut line = write_line(&id, &Line::Message(InboxRecord { order: 1_000, held: false, message: Arc::new(message) }))?;
+    line.push(b'\n');
+    let begun = Instant::now();
+    let threads: Vec<_> = (0..SESSIONS)
+        .map(|number| {
+            let (path, line) = (folder.join(format!("bare-{number}")), line.clone());
+            thread::spawn(move || {
+                let mut file: File = OpenOptions::new().append(true).create(true).open(path)?;
+                let mut count = 0_usize;
+                while begun.elapsed() < time {
+                    file.write_all(&line)?;
+                    file.sync_data()?;
+                    count += 1;
+                }
+                Outcome::Ok(count)
+            })
+        })
+        .collect();
+    let mut count = 0;
+    for thread in threads {
+        count += thread.join().map_err(|_| "a thread panicked")??;
+    }
+    Ok(to_f64(count) / begun.elapsed().as_secs_f64())
+}
+
+/// Listing by the process that writes, which has the family in its memory, and by another one that sees the folder for the first time.
+fn listing(scale: f64) -> Outcome<Vec<Row>> {
+    const CALLS: usize = 200;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a scaled count")]
+    let sessions = (1_200.0 * scale).max(200.0) as usize;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let path = folder.path().join("store");
+    let store = JsonlStore::open(&path)?;
+    let parent = Corpus { sessions, events: 100 }.build(&store)?;
+    let files = path.join(greenroom_session::place::folder_of(Some(&parent)));
+    let mut reader = store.reader()?;
+    let (mut warm, mut cold, mut floor) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..CALLS {
+        warm.push(timed(|| list(&mut *reader, &parent))?);
+        floor.push(timed(|| look(&files))?);
+    }
+    for _ in 0..10 {
+        cold.push(timed(|| list(&mut open_reader(&path)?, &parent))?);
+    }
+    let (warm, cold, floor) = (median(warm), median(cold), median(floor));
+    Ok(vec![
+        Row {
+            what: format!("JSON Lines, list {FAMILY} children again among {sessions} sessions of 100 events"),
+            ours: format!("{warm:.0} us"),
+            floor: format!("{floor:.0} us"),
+            ratio: warm / floor,
+            target: Target::AtMost(5.0),
+            note: "floor: the folder's names, and a look at each file".into(),
+        },
+        Row {
+            what: "the same, another process for the first time".into(),
+            ours: format!("{:.1} ms", cold / 1e3),
+            floor: format!("{floor:.0} us"),
+            ratio: cold / floor,
+            target: Target::Other("every file is read", true),
+            note: String::new(),
+        },
+    ])
+}
+
+fn timed(what: impl FnOnce() -> Outcome<usize>) -> Outcome<f64> {
+    let begun = Instant::now();
+    let found = what()?;
+    let took = begun.elapsed().as_secs_f64() * 1e6;
+    if found == FAMILY { Ok(took) } else { Err(format!("{found} children where {FAMILY} are expected").into()) }
+}
+
+fn list(reader: &mut dyn Reader, parent: &SessionId) -> Outcome<usize> {
+    let family = reader.family(Some(parent), None, usize::MAX, false)?;
+    Ok(family.iter().filter(|(_, described)| described.is_ok()).count())
+}
+
+fn look(folder: &Path) -> Outcome<usize> {
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder)? {
+        count += usize::from(std::fs::metadata(entry?.path())?.is_file());
+    }
+    Ok(count)
+}

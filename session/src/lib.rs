@@ -16,6 +16,7 @@
 //! - [`turns`]: which message becomes the next turn, and the events that open it.
 //! - [`store`]: the [`Store`](store::Store) trait, its operations, and the stores.
 //! - [`listing`]: what a listing says of a child.
+//! - [`check`](mod@check): verifying a store, with findings as values.
 //! - [`text`]: the rule for labels, and how text is shown so that a terminal obeys none of it. [`limits`]: the bounds.
 //! - [`clock`]: time and identity, injected.
 //!
@@ -42,6 +43,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod check;
 pub mod clock;
 pub mod codec;
 pub mod descriptor;

@@ -362,7 +362,7 @@ impl<'a> Batch<'a> {
 }
 
 /// The checksum of what remains of a message that has left the inbox.
-fn tombstone_crc(id: &SessionId, order: Order, message: &[u8], hash: &[u8]) -> u32 {
+pub(super) fn tombstone_crc(id: &SessionId, order: Order, message: &[u8], hash: &[u8]) -> u32 {
     let mut crc = crc32c::crc32c_append(crc32c::crc32c(b"g\0"), id.as_str().as_bytes());
     for part in [b"\0".as_slice(), &order.to_be_bytes(), message, b"\0", hash] {
         crc = crc32c::crc32c_append(crc, part);

@@ -138,6 +138,18 @@ impl Writer {
         Ok((results, rows, changed))
     }
 
+    /// Does something in a write transaction that changes derived rows only, so that it does no harm if it is lost.
+    pub(super) fn derive(&mut self, work: &mut super::rebuild::Work<'_>) -> Result<(), StoreError> {
+        let turn = self.gate.enter()?;
+        let done = self.begin().and_then(|()| work(self.conn()?)).and_then(|()| Ok(self.end()?));
+        self.memory.forget();
+        if let Err(error) = &done {
+            self.abandon(error);
+        }
+        drop(turn);
+        done
+    }
+
     fn begin(&mut self) -> Result<(), StoreError> {
         let conn = self.conn()?;
         if !conn.is_autocommit() {

@@ -1,0 +1,397 @@
+//! The check of one session: its records in, findings out.
+//!
+//! It owns no store and reads nothing: whoever has a session's records hands them over, each decoded once, in the order in which they come. It never
+//! stops: every record is looked at by itself, and as far as the records before it can be trusted, by the one fold, too. What follows from a fault that
+//! was told is not told again, so that one fault is one finding.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::finding::{Class, Finding, Place, Severity};
+use crate::{
+    codec::DecodeError,
+    descriptor::DescriptorError,
+    event::{Body, Event},
+    fold::{DescriptorState, Fold},
+    head::Head,
+    header::Header,
+    id::{MessageId, Order, Seq, SessionId},
+    listing::{Verdict, verdict},
+    message::{Block, InboxRecord, Message, MessageKind},
+};
+
+/// A message as a store keeps it.
+///
+/// ```
+/// use greenroom_session::{check::Kept, id::MessageId, message::MessageKind};
+/// let gone = Kept::Taken { id: MessageId::new("m0")?, kind: MessageKind::Turn };
+/// assert!(matches!(gone, Kept::Taken { kind: MessageKind::Turn, .. }));
+/// # Ok::<(), greenroom_session::id::IdError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kept {
+    /// It waits.
+    Waiting {
+        /// The message.
+        message: Message,
+        /// Whether it is held.
+        held: bool,
+    },
+    /// It has left the inbox.
+    Taken {
+        /// Its id.
+        id: MessageId,
+        /// What it was.
+        kind: MessageKind,
+    },
+}
+
+/// What a session's records say, once all of them were seen.
+///
+/// ```
+/// use greenroom_session::{check::Checked, store::Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let checked: Checked = store.reader()?.check(&root, &mut |finding| panic!("{finding}"))?.expect("it is there");
+/// assert_eq!((checked.events, checked.messages), (2, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checked {
+    /// Events that were looked at.
+    pub events: u64,
+    /// Messages that were looked at, waiting or not.
+    pub messages: u64,
+    /// The seq that the next event gets, by the records that are there.
+    pub next_seq: Seq,
+    /// The order that the next message gets, by the records that are there.
+    pub next_order: Order,
+    /// What follows from the records, if none of them is damaged.
+    pub derived: Option<(Head, Verdict)>,
+}
+
+/// What is known of a message.
+#[derive(Debug)]
+struct Known {
+    order: Order,
+    kind: MessageKind,
+    waits: bool,
+    /// The event that took it.
+    taken_at: Option<Seq>,
+}
+
+/// Checks the records of one session as they come.
+///
+/// Memory grows with the number of messages and with what a model would see, not with their texts.
+///
+/// ```
+/// use std::sync::Arc;
+/// use greenroom_session::{check::{Class, Place, SessionCheck}, codec::DecodeError, event::Body, header::NewSession, id::SessionId};
+/// let header = Arc::new(NewSession::child(SessionId::new("c")?, SessionId::new("r")?, 0).at(1_000));
+/// let mut check = SessionCheck::new(&header.id, Ok(header.clone()));
+/// check.event(0, Ok(Body::EndSeed {}.at(0, 1_000)));
+/// check.event(1, Err(DecodeError::Checksum));
+/// check.event(3, Ok(Body::ActivationStart { epoch: 1 }.at(3, 1_000)));
+/// let (checked, findings) = check.end();
+/// let found: Vec<_> = findings.iter().map(|finding| (finding.place.clone(), finding.class)).collect();
+/// assert_eq!(found, [(Place::Event(1), Class::Checksum), (Place::Event(2), Class::SeqGap)]);
+/// assert_eq!((checked.next_seq, checked.derived), (4, None));
+/// # Ok::<(), greenroom_session::id::IdError>(())
+/// ```
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that do not depend on each other")]
+pub struct SessionCheck {
+    id: SessionId,
+    header: Option<Arc<Header>>,
+    /// Absent once a record before the next was lost or refused.
+    fold: Option<Fold>,
+    findings: Vec<Finding>,
+    events: u64,
+    next_seq: Seq,
+    ended_seed: bool,
+    unknown_type: bool,
+    /// Whether a newer program wrote the session, so that only checksums can be judged.
+    newer: bool,
+    /// Whether every event could be read.
+    log_whole: bool,
+    /// Whether every message could be read.
+    inbox_whole: bool,
+    orders: Vec<Order>,
+    known: HashMap<MessageId, Known>,
+    waiting: Vec<InboxRecord>,
+    /// Names in the log of messages that have not come yet.
+    unknown: Vec<(MessageId, Seq)>,
+}
+
+impl SessionCheck {
+    /// Begins with the header, or with what is wrong with it.
+    pub fn new(id: &SessionId, header: Result<Arc<Header>, DecodeError>) -> Self {
+        let mut check = Self {
+            id: id.clone(),
+            header: None,
+            fold: None,
+            findings: Vec::new(),
+            events: 0,
+            next_seq: 0,
+            ended_seed: false,
+            unknown_type: false,
+            newer: matches!(header, Err(DecodeError::Version(_))),
+            log_whole: true,
+            inbox_whole: true,
+            orders: Vec::new(),
+            known: HashMap::new(),
+            waiting: Vec::new(),
+            unknown: Vec::new(),
+        };
+        match header {
+            Ok(header) => {
+                check.fold = Some(Fold::new(header.clone()));
+                check.header = Some(header);
+            }
+            Err(error @ DecodeError::Misplaced(_)) => check.find(Place::Header, Class::HeaderConflict, error.to_string()),
+            Err(error) => check.find(Place::Header, class_of(&error), error.to_string()),
+        }
+        check
+    }
+
+    /// Adds a finding about this session.
+    pub fn find(&mut self, place: Place, class: Class, what: impl Into<std::borrow::Cow<'static, str>>) {
+        self.findings.push(Finding::of(&self.id, place, class, what));
+    }
+
+    /// Says that events cannot be read from here on, which has been told.
+    pub fn lose_events(&mut self) {
+        self.log_whole = false;
+        self.fold = None;
+    }
+
+    /// Says that messages cannot be read from here on, which has been told.
+    pub fn lose_messages(&mut self) {
+        self.inbox_whole = false;
+    }
+
+    /// Returns the seq that the next event must have.
+    pub fn next_seq(&self) -> Seq {
+        self.next_seq
+    }
+
+    /// Takes the record at `order`, or what is wrong with it. The orders may come in any order.
+    pub fn message(&mut self, order: Order, record: Result<Kept, DecodeError>) {
+        self.orders.push(order);
+        let (id, kind, waits) = match record {
+            Ok(Kept::Waiting { mut message, held }) => {
+                let known = (message.id.clone(), message.kind, true);
+                message.content = Vec::new();
+                self.waiting.push(InboxRecord { order, held, message: Arc::new(message) });
+                known
+            }
+            Ok(Kept::Taken { id, kind }) => (id, kind, false),
+            Err(error) => {
+                self.inbox_whole = false;
+                self.unreadable(Place::Message(order), &error);
+                return;
+            }
+        };
+        self.known.insert(id, Known { order, kind, waits, taken_at: None });
+    }
+
+    /// Takes the event at `seq`, or what is wrong with it.
+    pub fn event(&mut self, seq: Seq, event: Result<Event, DecodeError>) {
+        self.events += 1;
+        if seq != self.next_seq {
+            let what = match seq.checked_sub(self.next_seq) {
+                Some(1) => format!("event {} is missing", self.next_seq),
+                Some(_) => format!("events {} to {} are missing", self.next_seq, seq - 1),
+                None => format!("event {seq} comes after event {}", self.next_seq.saturating_sub(1)),
+            };
+            self.find(Place::Event(self.next_seq.min(seq)), Class::SeqGap, what);
+            self.lose_events();
+        }
+        self.next_seq = seq.saturating_add(1);
+        let mut event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                self.unreadable(Place::Event(seq), &error);
+                self.lose_events();
+                return;
+            }
+        };
+        if self.header.as_ref().is_some_and(|header| seq >= header.seed_length) {
+            self.own(&event);
+        }
+        if let Body::Opaque(opaque) = &event.body
+            && !event.ignorable
+            && !self.unknown_type
+        {
+            self.unknown_type = true;
+            self.find(Place::Event(seq), Class::UnknownEventType, format!("the type {:?} is not known", opaque.name));
+        }
+        if let Some(fold) = &mut self.fold {
+            lighten(&mut event.body);
+            if let Err(error) = fold.apply_event(&event) {
+                self.fold = None;
+                self.find(Place::Event(seq), Class::FoldBreach, error.reason);
+            }
+        }
+    }
+
+    fn unreadable(&mut self, place: Place, error: &DecodeError) {
+        if !self.newer || *error == DecodeError::Checksum {
+            self.find(place, class_of(error), error.to_string());
+        }
+    }
+
+    /// Looks at what an event of the own suffix says of messages.
+    fn own(&mut self, event: &Event) {
+        let seq = event.seq;
+        match &event.body {
+            Body::EndSeed {} => self.ended_seed = true,
+            // A turn that notes opened is named for one of them, and takes it with those that join.
+            Body::TurnStart { message, attempt: 1, .. } if self.known.get(message).is_none_or(|known| known.kind != MessageKind::Note) => {
+                self.take(message, seq, Some(MessageKind::Turn));
+            }
+            Body::NoteJoined { notes, .. } => notes.iter().for_each(|note| self.take(note, seq, Some(MessageKind::Note))),
+            Body::MessageWithdrawn { message, .. } => self.take(message, seq, None),
+            Body::ControlAnswered { control, .. } => self.take(control, seq, Some(MessageKind::Control)),
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, id: &MessageId, seq: Seq, kind: Option<MessageKind>) {
+        let Some(known) = self.known.get_mut(id) else {
+            self.unknown.push((id.clone(), seq));
+            return;
+        };
+        let order = known.order;
+        if let Some(before) = known.taken_at.replace(seq) {
+            self.find(Place::Event(seq), Class::TakenTwice, format!("message {order} has left the inbox at event {before} already"));
+        } else if kind.is_some_and(|kind| kind != known.kind) {
+            let what = format!("it is kept as a {}, which event {seq} does not take", name_of(known.kind));
+            self.find(Place::Message(order), Class::TombstoneConflict, what);
+        }
+    }
+
+    /// Ends, and returns what the records say, and the findings in the order of their places.
+    pub fn end(mut self) -> (Checked, Vec<Finding>) {
+        let next_order = self.end_inbox();
+        self.end_log();
+        // What follows from damage need not fit anything.
+        let whole = self.log_whole && self.inbox_whole && !self.findings.iter().any(|finding| finding.class.severity() == Severity::Damage);
+        let derived = self.fold.take().filter(|_| whole).map(|mut fold| {
+            self.waiting.sort_by_key(|record| record.order);
+            for record in std::mem::take(&mut self.waiting) {
+                fold.apply_message(record);
+            }
+            fold.set_next_order(next_order);
+            (fold.head().clone(), verdict(&fold))
+        });
+        let checked = Checked { events: self.events, messages: self.orders.len() as u64, next_seq: self.next_seq, next_order, derived };
+        // What is found of one place stays in the order in which it was found.
+        self.findings.sort_by(|a, b| a.place.cmp(&b.place));
+        (checked, self.findings)
+    }
+
+    fn end_inbox(&mut self) -> Order {
+        self.orders.sort_unstable();
+        let mut next: Order = 0;
+        for at in 0..self.orders.len() {
+            let Some(&order) = self.orders.get(at) else { break };
+            if order != next {
+                let what = match order.checked_sub(next) {
+                    Some(1) => format!("message {next} is missing"),
+                    Some(_) => format!("messages {next} to {} are missing", order - 1),
+                    None => format!("two messages stand at {order}"),
+                };
+                self.find(Place::Message(next.min(order)), Class::OrderGap, what);
+                self.inbox_whole = false;
+            }
+            next = order.saturating_add(1);
+        }
+        for (id, seq) in std::mem::take(&mut self.unknown) {
+            match self.known.get_mut(&id) {
+                // It came later than its event, as in an export.
+                Some(known) => known.taken_at = Some(seq),
+                // A message that was lost or cannot be read may be this one.
+                None if self.inbox_whole => self.find(Place::Event(seq), Class::NeverAccepted, format!("message {id} was never in the inbox")),
+                None => {}
+            }
+        }
+        let mut known: Vec<Known> = std::mem::take(&mut self.known).into_values().collect();
+        known.sort_by_key(|known| known.order);
+        for known in known {
+            match known.taken_at {
+                Some(seq) if known.waits => self.find(Place::Message(known.order), Class::TakenButWaiting, format!("event {seq} says that it has left")),
+                // An event that was lost or cannot be read may be the one.
+                None if !known.waits && self.log_whole && self.header.is_some() => {
+                    self.find(Place::Message(known.order), Class::GoneWithoutEvent, "no event names it");
+                }
+                _ => {}
+            }
+        }
+        next
+    }
+
+    fn end_log(&mut self) {
+        let Some(header) = self.header.clone() else { return };
+        if self.log_whole && header.seed_length > self.next_seq {
+            let what = format!("it says that {} events were inherited, and the log has {}", header.seed_length, self.next_seq);
+            self.find(Place::Header, Class::HeaderConflict, what);
+        } else if self.log_whole && !self.ended_seed {
+            self.find(Place::Log, Class::Truncated, "it ends before `session/end-seed`, with which every creation ends");
+        }
+        if header.parent.is_none() && header.depth != 0 {
+            self.find(Place::Header, Class::HeaderConflict, format!("a root at depth {}", header.depth));
+        }
+        let Some(fold) = self.fold.as_ref().filter(|_| self.log_whole && self.ended_seed) else { return };
+        let (place, class, what) = match fold.descriptor() {
+            _ if fold.root().is_some() => return,
+            DescriptorState::None if header.parent.is_none() => (Place::Log, Class::NoDescriptor, "the root was never opened".to_owned()),
+            DescriptorState::None => (Place::Log, Class::NoDescriptor, "a child without a descriptor".to_owned()),
+            DescriptorState::Many => (Place::Log, Class::TwoDescriptors, "more than one descriptor".to_owned()),
+            DescriptorState::One { seq, parsed: Err(error @ DescriptorError::Unsupported(_)) } => {
+                (Place::Event(*seq), Class::UnsupportedDescriptor, error.to_string())
+            }
+            DescriptorState::One { seq, parsed: Err(error) } => (Place::Event(*seq), Class::BadDescriptor, error.to_string()),
+            DescriptorState::One { parsed: Ok(_), .. } => return,
+        };
+        self.find(place, class, what);
+    }
+}
+
+/// Returns the class of a record that cannot be read.
+fn class_of(error: &DecodeError) -> Class {
+    match error {
+        DecodeError::Checksum => Class::Checksum,
+        DecodeError::Malformed(_) => Class::MalformedRecord,
+        DecodeError::Version(_) => Class::UnknownVersion,
+        DecodeError::Misplaced(_) => Class::MisplacedRecord,
+    }
+}
+
+fn name_of(kind: MessageKind) -> &'static str {
+    match kind {
+        MessageKind::Turn => "turn",
+        MessageKind::Note => "note",
+        MessageKind::Control => "control",
+    }
+}
+
+/// Takes out the texts that the fold keeps and no rule asks for, so that a long log is not copied.
+fn lighten(body: &mut Body) {
+    let content = match body {
+        Body::UserMessage(message) | Body::AssistantMessage { message, .. } | Body::ToolResult { message, .. } => &mut message.content,
+        Body::Memo { text, .. } | Body::AnswerRecorded { text, .. } => {
+            *text = String::new();
+            return;
+        }
+        _ => return,
+    };
+    content.retain(|block| !matches!(block, Block::Text { .. } | Block::Reasoning { .. }));
+    for block in content {
+        if let Block::ToolResult { text, .. } = block {
+            *text = String::new();
+        }
+    }
+}

@@ -1,12 +1,13 @@
 //! Speed: every figure beside a floor that is measured in the same run.
 //!
 //! `cargo bench --bench speed` prints one table; `-- NAME...` runs only these parts: `idle`, `memory`, `turns`, `accept`, `single`,
-//! `listing`, `review`. `GREENROOM_BENCH_SCALE` (default 1) makes every part longer or shorter. The exit code says nothing about the figures.
+//! `listing`, `check`, `review`. `GREENROOM_BENCH_SCALE` (default 1) makes every part longer or shorter. The exit code says nothing about the figures.
 //! What they mean stands in `docs/performance.md`.
 
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 mod accept;
+mod check;
 mod floor;
 mod idle;
 mod listing;
@@ -21,13 +22,14 @@ use table::{Row, Table};
 type Part = fn(f64) -> Outcome<Vec<Row>>;
 
 /// The parts in their order. Idle sessions come first: what a later part frees would hide what they take.
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 8] = [
     ("idle", idle::idle),
     ("memory", accept::memory),
     ("turns", turns::turns),
     ("accept", accept::many_senders),
     ("single", accept::one_sender),
     ("listing", listing::listing),
+    ("check", check::check),
     ("review", review::review),
 ];
 

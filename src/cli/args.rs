@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::{list, log, run, send, show, tree};
+use super::{check, list, log, run, send, show, tree};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -63,4 +63,5 @@ pub(crate) enum Verb {
     Show(show::ShowArgs),
     Log(log::LogArgs),
     Send(send::SendArgs),
+    Check(check::CheckArgs),
 }

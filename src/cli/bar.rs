@@ -4,7 +4,7 @@ use std::fmt;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::terminal::Terminal;
+use super::{failure::Failure, terminal::Terminal};
 
 /// What a bar counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +12,7 @@ pub(crate) enum Unit {
     /// Things, by their name in the plural: `sessions`.
     Of(&'static str),
     /// Bytes.
+    #[expect(dead_code, reason = "for the verbs that come")]
     Bytes,
 }
 
@@ -41,6 +42,7 @@ impl Bar {
     }
 
     /// Stands at this count.
+    #[expect(dead_code, reason = "for the verbs that come")]
     pub(crate) fn stand(&self, at: u64) {
         self.0.set_position(at);
     }
@@ -55,7 +57,16 @@ impl Bar {
         self.0.set_message(format!(" · {words}"));
     }
 
+    /// Writes a line of the result without tearing the bar.
+    pub(crate) fn line(&self, terminal: &mut Terminal, line: impl fmt::Display) -> Result<(), Failure> {
+        if !terminal.watched() {
+            return terminal.line(line);
+        }
+        self.0.suspend(|| terminal.line(line).and_then(|()| terminal.flush()))
+    }
+
     /// Writes a line of stderr without tearing the bar.
+    #[expect(dead_code, reason = "for the verbs that come")]
     pub(crate) fn remark(&self, terminal: &Terminal, line: impl fmt::Display) {
         self.0.suspend(|| terminal.remark(line));
     }

@@ -78,6 +78,7 @@ pub(crate) const CODES: &[Code] = &[
     code("EVENT_TOO_DEEP", Exit::Failed, "nest the JSON at most 128 levels deep"),
     code("EVENT_TOO_LARGE", Exit::Failed, "keep each text below 16 MiB"),
     code("EVENT_UNKNOWN", Exit::Failed, "a newer greenroom wrote to this session; use that one to go on with it"),
+    code("FAULTS_FOUND", Exit::Damaged, "docs/check.md says of every class what to do"),
     code("FENCED", Exit::Held, "another process has taken the session over; nothing is lost"),
     code("FILES_UNREADABLE", Exit::Failed, "look at the folder and its permissions"),
     code("INDETERMINATE", Exit::Failed, "it may have been done; the same again with the same --message-id is safe"),

@@ -1,18 +1,18 @@
 //! The command line: one file per verb, and what the verbs share.
 //!
 //! - [`main`]: from arguments to an exit code. [`args`]: the flags that every verb takes.
-//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
+//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`], [`check`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
 //! - [`codes`]: every error code with its exit and its help. [`failure`]: how an error is shown.
 //! - [`bar`]: how far a long command has come.
 //! - [`terminal`]: the only writer of stdout. [`paint`]: colours.
 //! - [`store`]: which store is meant, and how it is opened. [`session`]: which session is meant.
 //! - [`entry`], [`cursor`], [`span`]: how a listing's line, its place and a time are written.
 //!
-//! `list`, `tree`, `show` and `log` hold a reader only: they start no actor, take no lease and write nothing.
+//! `list`, `tree`, `show`, `log` and `check` hold a reader only: they start no actor, take no lease and write nothing. `check --rebuild-index` writes derived rows.
 
 pub(crate) mod args;
-#[expect(dead_code, reason = "for the verbs that come")]
 pub(crate) mod bar;
+pub(crate) mod check;
 pub(crate) mod codes;
 pub(crate) mod cursor;
 pub(crate) mod entry;

@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use greenroom_session::{
+    check::{Seen, Severity, check},
     event::{Body, EpochEnd, TurnEnd},
     head::Head,
     id::{Epoch, Seq},
@@ -267,6 +268,17 @@ impl World {
         self.raw.execute_batch(&text).unwrap();
     }
 
+    /// Derives the index again, after which a check finds nothing in it.
+    fn rebuild(&self) {
+        let store = self.first.as_ref().unwrap();
+        store.rebuild_index(None, &mut |_| {}).unwrap();
+        check(&mut *store.reader().unwrap(), None, &mut |seen| match seen {
+            Seen::Finding(finding) => assert_ne!(finding.class.severity(), Severity::Index, "{finding}"),
+            Seen::Sessions(_) | Seen::Session { .. } | Seen::Store => {}
+        })
+        .unwrap();
+    }
+
     fn compare(&self) {
         let mut memory = self.memory.reader().unwrap();
         let mut sqlite = self.first.as_ref().unwrap().reader().unwrap();
@@ -349,6 +361,8 @@ proptest! {
                 Move::Compare => world.compare(),
             }
         }
+        world.compare();
+        world.rebuild();
         world.compare();
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct Writer {
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
+    /// Nothing.
+    None,
     /// The commit fails and nothing of it is in the file.
     Lost,
     /// The commit fails and all of it is in the file.
@@ -164,7 +166,7 @@ impl Writer {
 
     fn end(&mut self) -> Result<(), rusqlite::Error> {
         #[cfg(test)]
-        if let Some(fault) = self.faults.pop_front() {
+        if let Some(fault) = self.faults.pop_front().filter(|fault| *fault != Fault::None) {
             return self.fail(fault);
         }
         match &self.conn {
@@ -180,7 +182,7 @@ impl Writer {
         conn.execute_batch(match fault {
             Fault::Done => "COMMIT",
             Fault::Forgotten => "COMMIT; DELETE FROM node",
-            Fault::Lost | Fault::Full | Fault::Barrier => "ROLLBACK; BEGIN",
+            Fault::None | Fault::Lost | Fault::Full | Fault::Barrier => "ROLLBACK; BEGIN",
         })?;
         let code = if fault == Fault::Full { ffi::SQLITE_FULL } else { ffi::SQLITE_IOERR_FSYNC };
         Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))

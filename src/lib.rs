@@ -57,7 +57,7 @@
 //! | [`Turn::record`], [`Turn::record_answer`] | the record |
 //! | [`Turn::say`], [`Turn::memo`] | nothing yet: with the next of the above, at the latest with the turn's end |
 //!
-//! A store in memory (`memory:`) keeps these promises for as long as the process lives, one in a file (`sqlite:PATH`) also through SIGKILL and power loss.
+//! A store in memory (`memory:`) keeps these promises for as long as the process lives, one on disk (`sqlite:PATH`, `jsonl:DIR`) also through SIGKILL and power loss.
 //!
 //! # Layout
 //!

@@ -29,7 +29,7 @@ use crate::store_url::{StoreUrl, StoreUrlError};
 /// # tokio_test::block_on(async {
 /// let error = Runtime::builder().open("desk.db").await.unwrap_err();
 /// assert_eq!(error.code(), "STORE_URL");
-/// assert_eq!(error.to_string(), r#""desk.db" names no store: expected `sqlite:PATH` or `memory:`"#);
+/// assert_eq!(error.to_string(), r#""desk.db" names no store: expected `sqlite:PATH`, `jsonl:DIR` or `memory:`"#);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -166,7 +166,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Opens a store by its URL (`memory:` or `sqlite:PATH`), making it if there is none, and starts the runtime over it.
+    /// Opens a store by its URL (`memory:`, `sqlite:PATH` or `jsonl:DIR`), making it if there is none, and starts the runtime over it.
     ///
     /// Starts no session: those that have work wait for [`Runtime::recover`], [`Runtime::resume`] or a message.
     ///
@@ -179,7 +179,9 @@ impl RuntimeBuilder {
         let url: StoreUrl = url.parse()?;
         let store = match &url {
             StoreUrl::Memory => url.open()?,
-            StoreUrl::Sqlite(_) => tokio::task::spawn_blocking(move || url.open()).await.map_err(|error| StoreError::Io(Box::new(error)))??,
+            StoreUrl::Sqlite(_) | StoreUrl::Jsonl(_) => {
+                tokio::task::spawn_blocking(move || url.open()).await.map_err(|error| StoreError::Io(Box::new(error)))??
+            }
         };
         self.start(store).await
     }

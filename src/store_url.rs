@@ -1,8 +1,8 @@
-//! Which store a URL names: `memory:`, `sqlite:PATH`.
+//! Which store a URL names: `memory:`, `sqlite:PATH`, `jsonl:DIR`.
 
 use std::{fmt, path::PathBuf, str::FromStr, sync::Arc};
 
-use greenroom_session::store::{Store, StoreError, memory::MemoryStore};
+use greenroom_session::store::{Store, StoreError, jsonl::JsonlStore, memory::MemoryStore};
 use thiserror::Error;
 
 /// A store by its kind and place.
@@ -11,6 +11,7 @@ use thiserror::Error;
 /// use greenroom::store_url::StoreUrl;
 /// let url: StoreUrl = "sqlite:/srv/desk.db".parse()?;
 /// assert_eq!(url.to_string(), "sqlite:/srv/desk.db");
+/// assert_eq!("jsonl:/srv/desk".parse::<StoreUrl>()?, StoreUrl::Jsonl("/srv/desk".into()));
 /// assert!("desk.db".parse::<StoreUrl>().is_err());
 /// # Ok::<(), greenroom::store_url::StoreUrlError>(())
 /// ```
@@ -20,6 +21,8 @@ pub enum StoreUrl {
     Memory,
     /// In an SQLite file.
     Sqlite(PathBuf),
+    /// In a folder of JSON Lines, a file per session; one process writes to it at a time.
+    Jsonl(PathBuf),
 }
 
 /// Why a text names no store.
@@ -34,10 +37,10 @@ pub enum StoreUrl {
 #[non_exhaustive]
 pub enum StoreUrlError {
     /// The scheme is none of ours.
-    #[error("{0:?} names no store: expected `sqlite:PATH` or `memory:`")]
+    #[error("{0:?} names no store: expected `sqlite:PATH`, `jsonl:DIR` or `memory:`")]
     Scheme(String),
     /// The path is missing.
-    #[error("{0:?} has no path: expected `sqlite:PATH`")]
+    #[error("{0:?} has no path: expected `sqlite:PATH` or `jsonl:DIR`")]
     NoPath(String),
 }
 
@@ -53,8 +56,9 @@ impl FromStr for StoreUrl {
     fn from_str(text: &str) -> Result<Self, StoreUrlError> {
         match text.split_once(':') {
             Some(("memory", "")) => Ok(Self::Memory),
-            Some(("sqlite", "")) => Err(StoreUrlError::NoPath(text.to_owned())),
+            Some(("sqlite" | "jsonl", "")) => Err(StoreUrlError::NoPath(text.to_owned())),
             Some(("sqlite", path)) => Ok(Self::Sqlite(PathBuf::from(path))),
+            Some(("jsonl", path)) => Ok(Self::Jsonl(PathBuf::from(path))),
             _ => Err(StoreUrlError::Scheme(text.to_owned())),
         }
     }
@@ -65,6 +69,7 @@ impl fmt::Display for StoreUrl {
         match self {
             Self::Memory => f.write_str("memory:"),
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            Self::Jsonl(path) => write!(f, "jsonl:{}", path.display()),
         }
     }
 }
@@ -75,11 +80,12 @@ impl StoreUrl {
     /// Blocks for the disk.
     ///
     /// # Errors
-    /// [`StoreError`] if the file cannot be made or used, is no greenroom store, or is of a newer version; [`StoreError::Unsupported`] for a store that this
+    /// [`StoreError`] if the store cannot be made or used, is no greenroom store, is of a newer version, or has its one writer; [`StoreError::Unsupported`] for a store that this
     /// build leaves out.
     pub fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
         match self {
             Self::Memory => Ok(Arc::new(MemoryStore::new())),
+            Self::Jsonl(path) => Ok(Arc::new(JsonlStore::open(path)?)),
             #[cfg(feature = "sqlite")]
             Self::Sqlite(path) => Ok(Arc::new(greenroom_session::store::sqlite::SqliteStore::open(path)?)),
             #[cfg(not(feature = "sqlite"))]

@@ -24,7 +24,7 @@ use thiserror::Error;
 pub enum WriteError {
     /// The store refused it.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(Refused),
     /// The whole batch failed; nothing of it is in the store.
     #[error("not written: {}", .0.cause())]
     NotCommitted(Arc<CommitError>),
@@ -39,13 +39,28 @@ pub enum WriteError {
     Ended,
 }
 
+impl From<Refused> for WriteError {
+    /// What a store could not write of one session alone is nothing that it refused: to whoever waits it is as if the whole batch had failed.
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NotWritten { full, reason } => {
+                let cause = if full { StoreError::Full(reason.into()) } else { StoreError::Io(reason.into()) };
+                Self::NotCommitted(Arc::new(CommitError::NotCommitted(cause)))
+            }
+            other => Self::Refused(other),
+        }
+    }
+}
+
 impl WriteError {
     /// Returns the stable code.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Refused(refused) => refused.code(),
             // Nothing was written for a reason that has a remedy of its own.
-            Self::NotCommitted(error) if matches!(error.cause(), StoreError::Full(_) | StoreError::Locked { .. } | StoreError::Damaged(_)) => {
+            Self::NotCommitted(error)
+                if matches!(error.cause(), StoreError::Full(_) | StoreError::Locked { .. } | StoreError::OneWriter { .. } | StoreError::Damaged(_)) =>
+            {
                 error.cause().code()
             }
             Self::NotCommitted(_) => "NOT_DELIVERED",

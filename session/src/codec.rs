@@ -174,7 +174,8 @@ fn check_time(time: u64) -> Result<(), &'static str> {
     if time > MAX_INTEGER { Err("`time` is out of range") } else { Ok(()) }
 }
 
-fn header_crc(body: &[u8]) -> u32 {
+/// Returns the checksum of a header's body.
+pub(crate) fn header_crc(body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(b"h\0"), body)
 }
 

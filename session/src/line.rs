@@ -7,7 +7,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::{
-    codec::{DecodeError, EncodeError, decode_event, decode_header, decode_message, encode_event, encode_header, encode_message, message_crc},
+    codec::{
+        DecodeError, EncodeError, decode_event, decode_header, decode_message, encode_event, encode_header, encode_message, event_crc, header_crc, message_crc,
+    },
     event::Event,
     header::Header,
     id::{Order, Seq, SessionId},
@@ -72,22 +74,51 @@ impl LineError {
 
 const TAIL: usize = r#","crc":"00000000"}"#.len();
 
+const MORE: &[u8] = br#","more":true}"#;
+
 /// Writes a record of session `id` as a line, without its line feed.
 ///
 /// # Errors
 /// [`EncodeError`] as the record's encoding.
 pub fn write_line(id: &SessionId, line: &Line) -> Result<Vec<u8>, EncodeError> {
+    write_batch_line(id, line, false)
+}
+
+/// Writes a record of session `id` as a line of a batch, without its line feed. `more` says that the batch goes on with the next line.
+///
+/// ```
+/// use greenroom_session::{event::Body, id::SessionId, line::{Line, read_batch_line, write_batch_line}};
+/// let root = SessionId::new("root")?;
+/// let line = Line::Event(Body::EndSeed {}.at(0, 1_000));
+/// let text = write_batch_line(&root, &line, true)?;
+/// assert!(text.starts_with(br#"{"seq":0,"time":1000,"type":"session/end-seed","data":{},"more":true,"crc":""#));
+/// assert_eq!(read_batch_line(&root, 0, &text)?, (line, true));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`EncodeError`] as the record's encoding.
+pub fn write_batch_line(id: &SessionId, line: &Line, more: bool) -> Result<Vec<u8>, EncodeError> {
+    let go_on = |mut body: Vec<u8>| {
+        if more {
+            body.pop();
+            body.extend_from_slice(MORE);
+        }
+        body
+    };
     let (mut bytes, crc) = match line {
         Line::Header(header) => {
-            let encoded = encode_header(header)?;
-            (encoded.body, encoded.crc)
+            let body = go_on(encode_header(header)?.body);
+            let crc = header_crc(&body);
+            (body, crc)
         }
         Line::Event(event) => {
-            let encoded = encode_event(id, event)?;
-            (encoded.body, encoded.crc)
+            let body = go_on(encode_event(id, event)?.body);
+            let crc = event_crc(id, &body);
+            (body, crc)
         }
         Line::Message(record) => {
-            let body = encode_message(&record.message)?;
+            let body = go_on(encode_message(&record.message)?);
             let crc = message_crc(id, record.order, record.held, &body);
             let mut bytes = format!("{{\"order\":{},{}", record.order, if record.held { "\"held\":true," } else { "" }).into_bytes();
             bytes.extend_from_slice(body.get(1..).unwrap_or_default());
@@ -106,16 +137,63 @@ pub fn write_line(id: &SessionId, line: &Line) -> Result<Vec<u8>, EncodeError> {
 /// [`LineError`] naming what is wrong.
 pub fn read_line(id: &SessionId, next_seq: Seq, line: &[u8]) -> Result<Line, LineError> {
     let (body, crc) = split(line).ok_or(LineError::NoChecksum)?;
-    if body.starts_with(b"{\"version\":") {
-        return Ok(Line::Header(decode_header(id, &body, crc)?));
+    read_body(id, next_seq, &body, crc)
+}
+
+/// Reads a line of a batch of session `id` as [`read_line`] does, and tells whether the batch goes on with the next line.
+///
+/// # Errors
+/// [`LineError`] naming what is wrong.
+pub fn read_batch_line(id: &SessionId, next_seq: Seq, line: &[u8]) -> Result<(Line, bool), LineError> {
+    let (mut body, crc) = split(line).ok_or(LineError::NoChecksum)?;
+    if !body.ends_with(MORE) {
+        return Ok((read_body(id, next_seq, &body, crc)?, false));
     }
-    if body.starts_with(b"{\"seq\":") {
-        return Ok(Line::Event(decode_event(id, next_seq, &body, crc)?));
+    if checksum(id, &body)? != crc {
+        return Err(DecodeError::Checksum.into());
     }
-    let (order, held, body) = split_place(&body).ok_or(LineError::Unknown)?;
+    body.truncate(body.len() - MORE.len());
+    body.push(b'}');
+    let crc = checksum(id, &body)?;
+    Ok((read_body(id, next_seq, &body, crc)?, true))
+}
+
+/// Tells whether a line is a record of session `id` as it was written, wherever it stands.
+pub(crate) fn is_whole(id: &SessionId, line: &[u8]) -> bool {
+    split(line).is_some_and(|(body, crc)| checksum(id, &body) == Ok(crc))
+}
+
+/// Tells whether a line says that its batch goes on. Its checksum is not looked at.
+pub(crate) fn says_more(line: &[u8]) -> bool {
+    line.len().checked_sub(TAIL + MORE.len() - 1).and_then(|at| line.get(at..)).is_some_and(|tail| tail.starts_with(br#","more":true,"#))
+}
+
+fn read_body(id: &SessionId, next_seq: Seq, body: &[u8], crc: u32) -> Result<Line, LineError> {
+    if body.starts_with(HEADER) {
+        return Ok(Line::Header(decode_header(id, body, crc)?));
+    }
+    if body.starts_with(EVENT) {
+        return Ok(Line::Event(decode_event(id, next_seq, body, crc)?));
+    }
+    let (order, held, body) = split_place(body).ok_or(LineError::Unknown)?;
     let message = decode_message(id, order, held, &body, crc)?;
     Ok(Line::Message(InboxRecord { order, held, message: Arc::new(message) }))
 }
+
+/// Computes the checksum of a body by the kind of record that it is.
+fn checksum(id: &SessionId, body: &[u8]) -> Result<u32, LineError> {
+    if body.starts_with(HEADER) {
+        return Ok(header_crc(body));
+    }
+    if body.starts_with(EVENT) {
+        return Ok(event_crc(id, body));
+    }
+    let (order, held, body) = split_place(body).ok_or(LineError::Unknown)?;
+    Ok(message_crc(id, order, held, &body))
+}
+
+const HEADER: &[u8] = b"{\"version\":";
+const EVENT: &[u8] = b"{\"seq\":";
 
 /// Takes the checksum off.
 fn split(line: &[u8]) -> Option<(Vec<u8>, u32)> {
@@ -189,6 +267,28 @@ mod tests {
                     assert!(read_line(&id, 0, &flipped).is_err(), "bit {bit} of byte {at}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_line_of_a_batch_says_whether_more_follows_and_no_change_of_that_goes_unnoticed() {
+        let id = SessionId::new("s").unwrap();
+        for line in lines(&id) {
+            assert_eq!(write_batch_line(&id, &line, false).unwrap(), write_line(&id, &line).unwrap());
+            for more in [false, true] {
+                let written = write_batch_line(&id, &line, more).unwrap();
+                assert_eq!(read_batch_line(&id, 0, &written), Ok((line.clone(), more)));
+                assert_eq!((is_whole(&id, &written), says_more(&written)), (true, more));
+                for at in 0..written.len() {
+                    let mut flipped = written.clone();
+                    flipped[at] ^= 1;
+                    assert!(read_batch_line(&id, 0, &flipped).is_err() && !is_whole(&id, &flipped), "byte {at}");
+                }
+            }
+            let written = write_batch_line(&id, &line, true).unwrap();
+            assert!(read_line(&id, 0, &written).is_err(), "an export knows no batches");
+            let without = String::from_utf8(written).unwrap().replace(r#","more":true"#, "");
+            assert!(read_batch_line(&id, 0, without.as_bytes()).is_err());
         }
     }
 

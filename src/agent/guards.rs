@@ -38,10 +38,11 @@ impl Guards {
     pub fn of(store: &StoreUrl) -> Self {
         match store {
             StoreUrl::Memory => Self::temporary(),
-            StoreUrl::Sqlite(path) => {
+            StoreUrl::Sqlite(path) | StoreUrl::Jsonl(path) => {
                 // As the store itself does: the same store by another name has the same locks.
                 let path = path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.clone());
-                let mut folder = path.into_os_string();
+                // Without a slash at its end: beside a folder, not in it.
+                let mut folder = path.components().collect::<PathBuf>().into_os_string();
                 folder.push("-guards");
                 Self { folder: folder.into(), temporary: false }
             }
@@ -115,6 +116,8 @@ mod tests {
     fn the_folder_stands_beside_the_store() {
         let guards = Guards::of(&StoreUrl::Sqlite("/srv/desk.db".into()));
         assert_eq!(guards.folder(), Path::new("/srv/desk.db-guards"));
+        let guards = Guards::of(&StoreUrl::Jsonl("/srv/desk/".into()));
+        assert_eq!(guards.folder(), Path::new("/srv/desk-guards"));
     }
 
     proptest! {

@@ -27,7 +27,7 @@ pub(crate) struct CommandLine {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The store: `sqlite:PATH`, or `memory:` for a run that leaves nothing behind.
+    /// The store: `sqlite:PATH`; `jsonl:DIR` for a file of JSON Lines per session and one writer at a time; `memory:` for a run that leaves nothing behind.
     ///
     /// Without it the store is `greenroom/greenroom.db` in the user's data folder.
     #[arg(long, global = true, value_name = "URL", env = "GREENROOM_STORE", hide_env_values = true)]

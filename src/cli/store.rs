@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use etcetera::BaseStrategy;
 use greenroom::{
-    session::store::{Reader, Store},
+    session::store::{
+        Reader, Store,
+        jsonl::{self, JsonlStore},
+    },
     store_url::StoreUrl,
 };
 
@@ -29,6 +32,7 @@ fn default_path() -> Result<PathBuf, Failure> {
 pub(crate) fn reader(url: &StoreUrl) -> Result<Box<dyn Reader>, Failure> {
     match url {
         StoreUrl::Memory => Err(nothing_kept()),
+        StoreUrl::Jsonl(path) => Ok(Box::new(jsonl::open_reader(path)?)),
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(path) => Ok(Box::new(greenroom::session::store::sqlite::open_reader(path)?)),
         #[cfg(not(feature = "sqlite"))]
@@ -40,6 +44,7 @@ pub(crate) fn reader(url: &StoreUrl) -> Result<Box<dyn Reader>, Failure> {
 pub(crate) fn writer(url: &StoreUrl) -> Result<Arc<dyn Store>, Failure> {
     match url {
         StoreUrl::Memory => Err(nothing_kept()),
+        StoreUrl::Jsonl(path) => Ok(Arc::new(JsonlStore::open_existing(path)?)),
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(path) => Ok(Arc::new(greenroom::session::store::sqlite::SqliteStore::open_existing(path)?)),
         #[cfg(not(feature = "sqlite"))]
@@ -48,7 +53,8 @@ pub(crate) fn writer(url: &StoreUrl) -> Result<Arc<dyn Store>, Failure> {
 }
 
 fn nothing_kept() -> Failure {
-    Failure::new("STORE_NOT_FOUND", "a `memory:` store ends with the process that made it").help("name the store of an earlier run with --store sqlite:PATH")
+    Failure::new("STORE_NOT_FOUND", "a `memory:` store ends with the process that made it")
+        .help("name the store of an earlier run with --store sqlite:PATH or --store jsonl:DIR")
 }
 
 #[cfg(test)]
@@ -58,6 +64,7 @@ mod tests {
     #[test]
     fn the_flag_goes_before_the_data_folder() {
         assert_eq!(url(Some("sqlite:x.db")).unwrap(), StoreUrl::Sqlite("x.db".into()));
+        assert_eq!(url(Some("jsonl:x")).unwrap(), StoreUrl::Jsonl("x".into()));
         assert!(matches!(url(None).unwrap(), StoreUrl::Sqlite(path) if path.ends_with("greenroom/greenroom.db")));
         assert_eq!(url(Some("")).unwrap(), url(None).unwrap());
         assert!(url(Some("x.db")).is_err());

@@ -78,6 +78,14 @@ pub enum Refused {
         /// What is wrong.
         message: String,
     },
+    /// The disk failed under this session alone. Nothing of the operation is in the store; the same ids again are safe.
+    #[error("nothing was written: {reason}")]
+    NotWritten {
+        /// Whether the disk is full.
+        full: bool,
+        /// What failed.
+        reason: String,
+    },
     /// What is stored of the session is damaged.
     #[error("session {session} is damaged: {reason}")]
     Corrupt {
@@ -103,6 +111,8 @@ impl Refused {
             Self::Pending(_) => "PENDING",
             Self::NotPending(_) => "NOT_PENDING",
             Self::Invalid { code, .. } => code,
+            Self::NotWritten { full: true, .. } => "STORE_FULL",
+            Self::NotWritten { full: false, .. } => "NOT_DELIVERED",
             Self::Corrupt { .. } => "SESSION_CORRUPT",
         }
     }
@@ -155,7 +165,7 @@ impl CommitError {
     /// Returns the stable code.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NotCommitted(error @ StoreError::Locked { .. }) => error.code(),
+            Self::NotCommitted(error @ (StoreError::Locked { .. } | StoreError::OneWriter { .. })) => error.code(),
             Self::NotCommitted(_) => "NOT_DELIVERED",
             Self::Indeterminate(_) => "INDETERMINATE",
         }
@@ -207,6 +217,14 @@ pub enum StoreError {
         /// The file.
         path: String,
     },
+    /// The store takes one writer process, and another one has it. Nothing was written.
+    #[error("process {holder} writes to {path}, and a JSON Lines store takes one writer at a time")]
+    OneWriter {
+        /// The folder.
+        path: String,
+        /// The process that has it, as far as it could be told.
+        holder: String,
+    },
     /// The disk is full.
     #[error("the disk is full")]
     Full(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -228,11 +246,21 @@ impl StoreError {
             Self::Foreign { .. } => "STORE_FOREIGN",
             Self::Missing { .. } => "STORE_NOT_FOUND",
             Self::Version { .. } => "STORE_VERSION",
-            Self::Locked { .. } => "STORE_LOCKED",
+            Self::Locked { .. } | Self::OneWriter { .. } => "STORE_LOCKED",
             Self::Full(_) => "STORE_FULL",
             Self::Damaged(_) => "STORE_DAMAGED",
             Self::Io(_) => "STORE_FAILED",
             Self::Unsupported(_) => "STORE_UNSUPPORTED",
+        }
+    }
+}
+
+impl From<std::io::Error> for StoreError {
+    fn from(error: std::io::Error) -> Self {
+        if matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded) {
+            Self::Full(Box::new(error))
+        } else {
+            Self::Io(Box::new(error))
         }
     }
 }
@@ -257,7 +285,7 @@ pub enum LoadError {
     Corrupt {
         /// The session.
         session: SessionId,
-        /// Which record: `header`, `event N` or `message N`.
+        /// Which record: `header`, `event N` or `message N`; in a file of JSON Lines `line N (byte B)`, lines counting from 1.
         place: String,
         /// What is wrong.
         source: DecodeError,

@@ -4,26 +4,24 @@
 //! others are tested against. Sessions are locked one by one, so that senders to different sessions do not meet.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map},
+    collections::{BTreeSet, HashMap, HashSet},
     ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
 };
 
 use super::{
-    Accept, Append, Claim, ClaimKind, Close, CommitError, Create, Done, Fence, Lease, LoadError, Log, MessageState, Op, Open, Reader, Refused, Store,
-    StoreError, Traced, check_begun, check_ended, check_lived,
+    CommitError, Create, Done, Lease, LoadError, Log, MessageState, Op, Reader, Refused, Store, StoreError, Traced,
+    entry::{Entry, Trail},
 };
 use crate::{
     codec::{check_event, check_message, encode_header},
-    event::{Body, Event},
+    event::Event,
     fold::Fold,
-    head::Head,
     header::Header,
-    id::{MessageId, Order, OwnerId, Seq, SessionId},
+    id::{MessageId, OwnerId, Seq, SessionId},
     limits::MAX_INTEGER,
     listing::{Cursor, Description, Verdict, verdict},
-    message::{BodyHash, InboxRecord, Message, MessageKind},
-    turns::{Claimed, join_notes, open_turn},
+    message::InboxRecord,
 };
 
 /// A store in memory. Clones share one store.
@@ -53,7 +51,7 @@ struct Shared {
 /// Every session, and their names in order.
 #[derive(Debug, Default)]
 struct Sessions {
-    entries: HashMap<SessionId, Arc<Mutex<Entry>>>,
+    entries: HashMap<SessionId, Arc<Mutex<MemoryEntry>>>,
     names: BTreeSet<SessionId>,
 }
 
@@ -65,32 +63,14 @@ struct Family {
     subagents: u64,
 }
 
-#[derive(Debug)]
-struct Entry {
-    header: Arc<Header>,
-    creation: (usize, Option<MessageId>),
-    log: EventLog,
-    head: Head,
-    inbox: BTreeMap<Order, InboxRecord>,
-    /// Where each message that was ever accepted stands or stood.
-    orders: HashMap<MessageId, Order>,
-    /// By order, what remains of a message that has left the inbox.
-    taken: Vec<Option<Remains>>,
-    verdict: Verdict,
-    owner: Option<OwnerId>,
-}
+/// A session and its log.
+type MemoryEntry = Entry<EventLog>;
 
 /// A log as it was written: it shares its events with whoever wrote them.
 #[derive(Debug, Default)]
 struct EventLog(Vec<Arc<[Event]>>);
 
 impl EventLog {
-    fn push(&mut self, events: &Arc<[Event]>) {
-        if !events.is_empty() {
-            self.0.push(events.clone());
-        }
-    }
-
     fn iter(&self) -> impl Iterator<Item = &Event> {
         self.0.iter().flat_map(|written| written.iter())
     }
@@ -102,13 +82,22 @@ impl EventLog {
     }
 }
 
-/// What remains of a message that has left the inbox: enough to tell it from another one under its id.
-#[derive(Debug)]
-enum Remains {
-    /// All of it: its content and its source stand in the log, where its turn or a joined note begins.
-    Event { seq: Seq, kind: MessageKind, wake: bool },
-    /// A hash.
-    Hash(BodyHash),
+impl Trail for EventLog {
+    const BY_NAME: bool = false;
+
+    fn push(&mut self, events: &Arc<[Event]>) {
+        if !events.is_empty() {
+            self.0.push(events.clone());
+        }
+    }
+
+    fn begins_with(&self, events: &[Event]) -> bool {
+        self.iter().zip(events).all(|(a, b)| a.body == b.body)
+    }
+
+    fn at(&self, seq: Seq) -> Option<&Event> {
+        self.from(seq).next()
+    }
 }
 
 impl Default for MemoryStore {
@@ -155,7 +144,7 @@ impl MemoryStore {
     }
 
     /// Changes a session under its lock. Creations wait meanwhile, and no change waits for one.
-    fn change(&self, id: &SessionId, change: impl FnOnce(&mut Entry) -> Result<Done, Refused>) -> Result<Done, Refused> {
+    fn change(&self, id: &SessionId, change: impl FnOnce(&mut MemoryEntry) -> Result<Done, Refused>) -> Result<Done, Refused> {
         let sessions = self.shared.sessions();
         // In place: what all senders count up and down is what they wait for.
         let entry = sessions.entries.get(id).ok_or_else(|| Refused::NotFound(id.clone()))?;
@@ -190,18 +179,10 @@ impl MemoryStore {
             }
             family.aliases.insert(alias.clone(), header.id.clone());
         }
-        let mut entry = Entry {
-            header: header.clone(),
-            creation: (op.events.len(), op.message.as_ref().map(|message| message.id.clone())),
-            log: EventLog::default(),
-            head: fold.head().clone(),
-            inbox: BTreeMap::new(),
-            orders: HashMap::new(),
-            taken: Vec::new(),
-            verdict,
-            owner: None,
-        };
-        entry.log.push(&op.events);
+        let mut log = EventLog::default();
+        log.push(&op.events);
+        let creation = (op.events.len(), op.message.as_ref().map(|message| message.id.clone()));
+        let mut entry = Entry::new(header.clone(), creation, log, fold.head().clone(), verdict);
         if let Some(message) = &op.message {
             entry.enter(message);
         }
@@ -232,190 +213,12 @@ impl Store for MemoryStore {
     }
 }
 
-impl Entry {
-    fn same_creation(&self, op: &Create) -> Result<Done, Refused> {
-        let (events, message) = &self.creation;
-        let same = op.session.matches(&self.header)
-            && *events == op.events.len()
-            && self.log.iter().zip(&*op.events).all(|(a, b)| a.body == b.body)
-            && *message == op.message.as_ref().map(|message| message.id.clone())
-            && op.message.as_ref().is_none_or(|message| self.is_same(message));
-        if same { Ok(Done::Created { header: self.header.clone(), existing: true }) } else { Err(Refused::Exists(self.header.id.clone())) }
-    }
-
-    /// Tells whether this very message was accepted before.
-    fn is_same(&self, message: &Message) -> bool {
-        let Some(order) = self.orders.get(&message.id) else { return false };
-        match self.inbox.get(order) {
-            Some(waiting) => waiting.message.hash() == message.hash(),
-            None => match usize::try_from(*order).ok().and_then(|at| self.taken.get(at)?.as_ref()) {
-                Some(Remains::Hash(hash)) => *hash == message.hash(),
-                Some(Remains::Event { seq, kind, wake }) => {
-                    (*kind, *wake) == (message.kind, message.wake)
-                        && message.control.is_none()
-                        && self.log.from(*seq).next().is_some_and(|event| shows(event, message))
-                }
-                None => false,
-            },
-        }
-    }
-
-    fn enter(&mut self, message: &Arc<Message>) {
-        self.orders.insert(message.id.clone(), self.head.next_order);
-        self.wait(message);
-    }
-
-    /// Puts a message whose order is noted into the inbox.
-    fn wait(&mut self, message: &Arc<Message>) -> Order {
-        let order = self.head.next_order;
-        self.head.accept(message, false);
-        self.taken.push(None);
-        self.inbox.insert(order, InboxRecord { order, held: false, message: message.clone() });
-        order
-    }
-
-    fn accept(&mut self, op: &Accept) -> Result<Done, Refused> {
-        let message = &op.message;
-        let place = match self.orders.entry(message.id.clone()) {
-            hash_map::Entry::Vacant(place) => place,
-            hash_map::Entry::Occupied(known) => {
-                let order = *known.get();
-                return if self.is_same(message) { Ok(Done::Accepted { order, duplicate: true }) } else { Err(Refused::MessageIdConflict(message.id.clone())) };
-            }
-        };
-        let (pending, limit) = match message.kind {
-            MessageKind::Turn => (self.head.pending_turns, op.inbox_limit),
-            MessageKind::Note => (self.head.pending_wakes + self.head.pending_quiet, op.note_limit),
-            MessageKind::Control => (self.head.pending_controls, op.inbox_limit),
-        };
-        if pending >= limit {
-            return Err(Refused::Busy { pending, limit });
-        }
-        check_message(message)?;
-        place.insert(self.head.next_order);
-        Ok(Done::Accepted { order: self.wait(message), duplicate: false })
-    }
-
-    fn fence(&self, fence: &Fence) -> Result<(), Refused> {
-        if self.head.epoch == fence.epoch && self.head.live { Ok(()) } else { Err(Refused::Fenced { stored: self.head.epoch }) }
-    }
-
-    /// Folds events into a copy of the head; nothing changes unless all of them follow.
-    fn follow(&self, events: &[Event]) -> Result<Head, Refused> {
-        if let Some(first) = events.first()
-            && first.seq != self.head.next_seq
-        {
-            return Err(Refused::Moved { stored: self.head.next_seq });
-        }
-        let mut head = self.head.clone();
-        for event in events {
-            check_event(event)?;
-            check_lived(event)?;
-            head.apply(event, self.header.seed_length)?;
-        }
-        Ok(head)
-    }
-
-    /// Takes messages out of the inbox, after the events that say so.
-    fn leave(&mut self, orders: &[Order], events: &[Event]) {
-        for order in orders {
-            if let Some(record) = self.inbox.remove(order) {
-                let message = &record.message;
-                let remains = match events.iter().find(|event| message.control.is_none() && shows(event, message)) {
-                    Some(event) => Remains::Event { seq: event.seq, kind: message.kind, wake: message.wake },
-                    None => Remains::Hash(message.hash()),
-                };
-                if let Some(place) = usize::try_from(*order).ok().and_then(|at| self.taken.get_mut(at)) {
-                    *place = Some(remains);
-                }
-                self.head.take(message, record.held);
-            }
-        }
-    }
-
-    fn open(&mut self, op: &Open, owner: &OwnerId, is_alive: impl Fn(&OwnerId) -> bool) -> Result<Done, Refused> {
-        if let Some(holder) = &self.owner
-            && holder != owner
-            && is_alive(holder)
-        {
-            return Err(Refused::Held(holder.clone()));
-        }
-        if self.head.epoch + 1 != op.epoch {
-            return Err(Refused::Fenced { stored: self.head.epoch });
-        }
-        let head = self.follow(&op.events)?;
-        check_begun(&head, op.epoch)?;
-        self.head = head;
-        self.log.push(&op.events);
-        self.owner = Some(owner.clone());
-        let claimed = op.claim.and_then(|time| self.take_next(ClaimKind::Turn, time));
-        Ok(Done::Opened { claimed })
-    }
-
-    fn append(&mut self, op: &Append) -> Result<Done, Refused> {
-        self.fence(&op.fence)?;
-        if let Some(order) = op.take.iter().find(|order| !self.inbox.contains_key(order)) {
-            return Err(Refused::NotPending(*order));
-        }
-        if op.events.is_empty() && !op.take.is_empty() {
-            return Err(Refused::Invalid { code: "EVENT_INVALID", message: "a message leaves the inbox with the events that name it".into() });
-        }
-        self.head = self.follow(&op.events)?;
-        self.log.push(&op.events);
-        self.leave(&op.take, &op.events);
-        Ok(Done::Appended)
-    }
-
-    fn claim(&mut self, op: &Claim) -> Result<Done, Refused> {
-        self.fence(&op.fence)?;
-        if op.first_seq != self.head.next_seq {
-            return Err(Refused::Moved { stored: self.head.next_seq });
-        }
-        Ok(Done::Claimed(self.take_next(op.kind, op.time)))
-    }
-
-    fn take_next(&mut self, kind: ClaimKind, time: u64) -> Option<Claimed> {
-        // A held record and everything behind it waits.
-        let ready = || self.inbox.values().take_while(|record| !record.held);
-        // Without this, each turn would cost a look at everything that waits.
-        let any_note = self.head.pending_wakes + self.head.pending_quiet > 0;
-        let notes: Vec<InboxRecord> = if any_note { ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect() } else { Vec::new() };
-        let claimed = match kind {
-            ClaimKind::Turn if self.head.open.is_some() => None,
-            ClaimKind::Turn => open_turn(&self.head, time, ready().find(|record| record.message.kind == MessageKind::Turn), &notes),
-            ClaimKind::Notes => join_notes(&self.head, time, &notes),
-        }?;
-        self.head = self.follow(&claimed.events).ok()?;
-        self.log.push(&claimed.events);
-        self.leave(&claimed.taken, &claimed.events);
-        Some(claimed)
-    }
-
-    fn close(&mut self, op: &Close) -> Result<Done, Refused> {
-        self.fence(&op.fence)?;
-        if op.unless_pending && self.head.has_work() {
-            return Err(Refused::Pending(self.head.pending()));
-        }
-        let head = self.follow(&op.events)?;
-        check_ended(&head)?;
-        self.head = head;
-        self.log.push(&op.events);
-        self.owner = None;
-        Ok(Done::Closed)
-    }
-}
-
-/// Tells whether an event shows a message with all that it says and whoever says it.
-fn shows(event: &Event, message: &Message) -> bool {
-    matches!(&event.body, Body::UserMessage(shown) if shown.id == message.id && shown.content == message.content && shown.source == message.source)
-}
-
 impl Shared {
     fn sessions(&self) -> RwLockReadGuard<'_, Sessions> {
         self.sessions.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn entry(&self, id: &SessionId) -> Option<Arc<Mutex<Entry>>> {
+    fn entry(&self, id: &SessionId) -> Option<Arc<Mutex<MemoryEntry>>> {
         self.sessions().entries.get(id).cloned()
     }
 
@@ -423,7 +226,7 @@ impl Shared {
         !self.dead.read().unwrap_or_else(PoisonError::into_inner).contains(owner)
     }
 
-    fn holder(&self, entry: &Entry) -> Option<OwnerId> {
+    fn holder(&self, entry: &MemoryEntry) -> Option<OwnerId> {
         entry.owner.clone().filter(|owner| self.is_alive(owner))
     }
 
@@ -444,7 +247,7 @@ impl Shared {
         }
     }
 
-    fn all(&self) -> Vec<(SessionId, Arc<Mutex<Entry>>)> {
+    fn all(&self) -> Vec<(SessionId, Arc<Mutex<MemoryEntry>>)> {
         let sessions = self.sessions();
         sessions.names.iter().filter_map(|id| sessions.entries.get(id).map(|entry| (id.clone(), entry.clone()))).collect()
     }
@@ -456,7 +259,7 @@ struct MemoryReader {
 }
 
 impl MemoryReader {
-    fn entry(&self, id: &SessionId) -> Result<Arc<Mutex<Entry>>, LoadError> {
+    fn entry(&self, id: &SessionId) -> Result<Arc<Mutex<MemoryEntry>>, LoadError> {
         self.shared.entry(id).ok_or_else(|| LoadError::NotFound(id.clone()))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Store`] commits batches of operations. A batch is one transaction and one sync; within it every operation stands or
 //! falls alone, so that one conflict never fails its neighbours. On `Ok` everything that was not refused is durable, as far as the
-//! store is: `memory:` lasts as long as the process, `sqlite:` survives SIGKILL and power loss.
+//! store is: `memory:` lasts as long as the process, `sqlite:` and `jsonl:` survive SIGKILL and power loss.
 //!
 //! A [`Reader`] sees committed state only and never writes.
 
@@ -13,14 +13,19 @@ use crate::{
     id::{OwnerId, SessionId},
 };
 
+mod entry;
 mod error;
+mod gate;
+mod ground;
 mod guard;
+pub mod jsonl;
 pub mod memory;
 mod op;
 mod reader;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+use ground::check_filesystem;
 use guard::{check_begun, check_ended, check_lived};
 
 pub use error::{CommitError, LoadError, Refused, StoreError};

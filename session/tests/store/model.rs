@@ -1,9 +1,9 @@
-//! Any sequence of operations leaves the SQLite store saying what the memory store says, whatever becomes of its derived rows in between.
+//! Any sequence of operations leaves the stores on disk saying what the memory store says, whatever becomes of SQLite's derived rows in between.
 //!
 //! The operations of a case are intents; each is made concrete by the state of the memory store, so that most of them succeed and the rest
-//! fail for a known reason. Batches go through one of two openings of the same file.
+//! fail for a known reason. Batches go through one of two openings of the same SQLite file; a folder of JSON Lines has one, and a reader beside it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use greenroom_session::{
     check::{Seen, Severity, check},
@@ -12,7 +12,12 @@ use greenroom_session::{
     id::{Epoch, Seq},
     message::{Block, Control, Message},
     recover::begin_epoch,
-    store::{Accept, Append, Claim, ClaimKind, Close, Op, Open, Reader, Store, Traced, memory::MemoryStore, sqlite::SqliteStore},
+    store::{
+        Accept, Append, Claim, ClaimKind, Close, Op, Open, Reader, Store, Traced,
+        jsonl::{self, JsonlStore},
+        memory::MemoryStore,
+        sqlite::{self, SqliteStore},
+    },
 };
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -112,20 +117,45 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 /// Both stores, and what the next operation on a session must say.
 struct World {
     memory: MemoryStore,
-    first: Option<SqliteStore>,
-    second: Option<SqliteStore>,
-    raw: Connection,
+    kind: Kind,
+    first: Option<Box<dyn Store>>,
+    second: Option<Box<dyn Store>>,
+    raw: Option<Connection>,
     folder: TempDir,
 }
 
+/// The store that is compared with the one in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Sqlite,
+    Jsonl,
+}
+
 impl World {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("store.db");
-        let (first, second) = (SqliteStore::open(&path).unwrap(), SqliteStore::open(&path).unwrap());
-        let raw = Connection::open(&path).unwrap();
-        raw.execute_batch("PRAGMA synchronous = OFF").unwrap();
-        Self { memory: MemoryStore::new(), first: Some(first), second: Some(second), raw, folder }
+    fn new(kind: Kind) -> Self {
+        let mut world = Self { memory: MemoryStore::new(), kind, first: None, second: None, raw: None, folder: tempfile::tempdir().unwrap() };
+        world.open();
+        if kind == Kind::Sqlite {
+            let raw = Connection::open(world.path()).unwrap();
+            raw.execute_batch("PRAGMA synchronous = OFF").unwrap();
+            world.raw = Some(raw);
+        }
+        world
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("store.db")
+    }
+
+    fn open(&mut self) {
+        let path = self.path();
+        match self.kind {
+            Kind::Sqlite => {
+                self.first = Some(Box::new(SqliteStore::open(&path).unwrap()));
+                self.second = Some(Box::new(SqliteStore::open_existing(&path).unwrap()));
+            }
+            Kind::Jsonl => self.first = Some(Box::new(JsonlStore::open(&path).unwrap())),
+        }
     }
 
     fn head(&self, session: usize) -> Head {
@@ -212,7 +242,7 @@ impl World {
     fn batch(&self, second: bool, intents: &[Intent]) {
         let ops: Vec<Op> = intents.iter().map(|intent| self.op(intent)).collect();
         // Leases are the first opening's, as the memory store has one owner only.
-        let second = second && !ops.iter().any(|op| matches!(op, Op::Open(_)));
+        let second = second && self.second.is_some() && !ops.iter().any(|op| matches!(op, Op::Open(_)));
         let store = if second { &self.second } else { &self.first }.as_ref().unwrap();
         let expected = self.memory.commit(&ops).unwrap();
         let found = store.commit(&ops).unwrap();
@@ -230,12 +260,12 @@ impl World {
             self.batch(false, &[Intent::Close { session, unless_pending: false }]);
         }
         (self.first, self.second) = (None, None);
-        let path = self.folder.path().join("store.db");
-        self.first = Some(SqliteStore::open(&path).unwrap());
-        self.second = Some(SqliteStore::open_existing(&path).unwrap());
+        self.open();
     }
 
     fn damage(&self, damage: &Damage) {
+        // A folder of JSON Lines has nothing that is derived.
+        let Some(raw) = &self.raw else { return };
         let sql = |session: usize| format!("sid = (SELECT sid FROM session WHERE id = '{}')", SESSIONS[session]);
         let text = match damage {
             Damage::DeleteSummary(s) => format!("DELETE FROM summary WHERE {}", sql(*s)),
@@ -265,7 +295,7 @@ impl World {
                 .into(),
             Damage::DropAll => "DELETE FROM summary; DELETE FROM tally; DELETE FROM orphan".into(),
         };
-        self.raw.execute_batch(&text).unwrap();
+        raw.execute_batch(&text).unwrap();
     }
 
     /// Derives the index again, after which a check finds nothing in it.
@@ -281,9 +311,14 @@ impl World {
 
     fn compare(&self) {
         let mut memory = self.memory.reader().unwrap();
-        let mut sqlite = self.first.as_ref().unwrap().reader().unwrap();
-        let (expected, found) = (picture(&mut *memory), picture(&mut *sqlite));
-        assert_eq!(found, expected);
+        let expected = picture(&mut *memory);
+        let mut own = self.first.as_ref().unwrap().reader().unwrap();
+        assert_eq!(picture(&mut *own), expected);
+        let mut beside: Box<dyn Reader> = match self.kind {
+            Kind::Sqlite => Box::new(sqlite::open_reader(self.path()).unwrap()),
+            Kind::Jsonl => Box::new(jsonl::open_reader(self.path()).unwrap()),
+        };
+        assert_eq!(picture(&mut *beside), expected);
     }
 }
 
@@ -347,22 +382,31 @@ fn config() -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
+fn play(kind: Kind, moves: &[Move]) {
+    let mut world = World::new(kind);
+    for step in moves {
+        match step {
+            Move::Batch { second, intents } => world.batch(*second, intents),
+            Move::Damage(damage) => world.damage(damage),
+            Move::Reopen => world.reopen(),
+            Move::Compare => world.compare(),
+        }
+    }
+    world.compare();
+    world.rebuild();
+    world.compare();
+}
+
 proptest! {
     #![proptest_config(config())]
 
     #[test]
     fn the_sqlite_store_says_what_the_memory_store_says(moves in moves()) {
-        let mut world = World::new();
-        for step in &moves {
-            match step {
-                Move::Batch { second, intents } => world.batch(*second, intents),
-                Move::Damage(damage) => world.damage(damage),
-                Move::Reopen => world.reopen(),
-                Move::Compare => world.compare(),
-            }
-        }
-        world.compare();
-        world.rebuild();
-        world.compare();
+        play(Kind::Sqlite, &moves);
+    }
+
+    #[test]
+    fn the_jsonl_store_says_what_the_memory_store_says(moves in moves()) {
+        play(Kind::Jsonl, &moves);
     }
 }

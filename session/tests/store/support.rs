@@ -11,7 +11,7 @@ use greenroom_session::{
     message::{Message, Source},
     recover::begin_epoch,
     store::{
-        Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, LoadError, Log, Op, Open, Reader, Refused, Store, memory::MemoryStore,
+        Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, LoadError, Log, Op, Open, Reader, Refused, Store, jsonl::JsonlStore, memory::MemoryStore,
         sqlite::SqliteStore,
     },
     turns::Claimed,
@@ -32,6 +32,12 @@ impl Fixture {
     pub(crate) fn sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(folder.path().join("store.db")).unwrap();
+        Self { store: Box::new(store), folder: Some(folder) }
+    }
+
+    pub(crate) fn jsonl() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = JsonlStore::open(folder.path().join("store.db")).unwrap();
         Self { store: Box::new(store), folder: Some(folder) }
     }
 
@@ -194,6 +200,9 @@ macro_rules! on_every_store {
         }
         mod sqlite {
             $( #[test] fn $name() { super::$name(&$crate::support::Fixture::sqlite()); } )*
+        }
+        mod jsonl {
+            $( #[test] fn $name() { super::$name(&$crate::support::Fixture::jsonl()); } )*
         }
     };
 }

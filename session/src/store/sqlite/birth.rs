@@ -16,10 +16,9 @@ use rusqlite::ErrorCode;
 
 use super::{
     error::at,
-    gate::Gate,
     schema::{self, APPLICATION_ID, Access, STORE_VERSION, connect},
 };
-use crate::store::StoreError;
+use crate::store::{StoreError, check_filesystem, gate::Gate};
 
 /// Returns the path of a file beside the store: its name with a suffix.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -165,16 +164,15 @@ pub(super) fn leftovers(path: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// Refuses file systems on which the shared memory of a WAL, or a lock, is not shared by everybody.
-pub(super) fn check_filesystem(path: &Path) -> Result<(), StoreError> {
-    // Numbers of statfs(2): NFS, SMB, SMB2, CIFS, 9p, FUSE.
-    const REMOTE: [u32; 6] = [0x6969, 0x517b, 0xfe53_4d42, 0xff53_4d42, 0x0102_1997, 0x6573_5546];
+/// Opens the gate of the store at `path`, creating its file if absent.
+///
+/// SQLite's own waiting is not fair: of eight writers three would never get to write.
+pub(super) fn gate(path: &Path) -> io::Result<Gate> {
+    Gate::open(&beside(path, "-lock"), path)
+}
+
+/// Refuses a place where the shared memory of a WAL, or a lock, is not shared by everybody.
+pub(super) fn check_place(path: &Path) -> Result<(), StoreError> {
     let (folder, _) = split(path)?;
-    let kind = rustix::fs::statfs(folder).map_err(io::Error::from)?.f_type;
-    // The field's type differs between platforms; the numbers have 32 bits everywhere.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of 32 bits in a wider field")]
-    if REMOTE.contains(&(kind as u32)) {
-        return Err(StoreError::Unsupported(format!("{} lies on a file system that may be shared between machines (type {kind:#x})", path.display())));
-    }
-    Ok(())
+    check_filesystem(folder)
 }

@@ -34,12 +34,6 @@ impl From<rusqlite::Error> for LoadError {
     }
 }
 
-impl From<std::io::Error> for StoreError {
-    fn from(error: std::io::Error) -> Self {
-        if error.kind() == std::io::ErrorKind::StorageFull { Self::Full(Box::new(error)) } else { Self::Io(Box::new(error)) }
-    }
-}
-
 /// Why an operation stops: it is refused, or the whole batch has failed.
 #[derive(Debug)]
 pub(super) enum Stop {

@@ -5,7 +5,7 @@
 //! runs, belongs to whoever runs commands and not to the store.
 //!
 //! - `birth`: how the file comes to be, and how another one is refused. `schema`: the tables.
-//! - `gate`: whose turn it is to write. `writer`: transactions. `write`, `claim`: the operations in them. `kept`: what is remembered between them. `node`: who is alive.
+//! - `writer`: transactions, one process after the other. `write`, `claim`: the operations in them. `kept`: what is remembered between them. `node`: who is alive.
 //! - `log`: the ground truth of a session. `summary`, `family`, `tally`: what is derived from it and may be lost at any time.
 //! - `read`, `describe`: the reader. `check`, `audit`: verifying a session, and what belongs to none. `rebuild`: deriving again what is derived.
 
@@ -27,7 +27,6 @@ mod claim;
 mod describe;
 mod error;
 mod family;
-mod gate;
 mod kept;
 mod log;
 mod node;
@@ -44,7 +43,6 @@ mod writer;
 
 pub use read::SqliteReader;
 
-use gate::Gate;
 use node::{Liveness, Node};
 use writer::Writer;
 
@@ -75,9 +73,9 @@ impl SqliteStore {
         schema::check_library()?;
         birth::make_folders(path.as_ref())?;
         let path = birth::resolve(path.as_ref())?;
-        birth::check_filesystem(&path)?;
+        birth::check_place(&path)?;
         if !birth::probe(&path)? {
-            birth::create(&path, &Gate::open(&path)?)?;
+            birth::create(&path, &birth::gate(&path)?)?;
         }
         Self::open_resolved(&path)
     }
@@ -89,7 +87,7 @@ impl SqliteStore {
     pub fn open_existing(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         schema::check_library()?;
         let path = existing(path.as_ref())?;
-        birth::check_filesystem(&path)?;
+        birth::check_place(&path)?;
         Self::open_resolved(&path)
     }
 
@@ -98,7 +96,7 @@ impl SqliteStore {
             return Err(missing(path));
         }
         let node = Arc::new(Node::new(path)?);
-        let writer = Writer::new(path.to_owned(), Gate::open(path)?, node.clone())?;
+        let writer = Writer::new(path.to_owned(), birth::gate(path)?, node.clone())?;
         Ok(Self { path: path.into(), writer: Arc::new(Mutex::new(writer)), node })
     }
 

@@ -17,8 +17,11 @@ use rusqlite::{Connection, OptionalExtension, params};
 use rustix::time::{ClockId, clock_gettime};
 use uuid::Uuid;
 
-use super::{birth::beside, gate::Gate};
-use crate::{id::OwnerId, store::StoreError};
+use super::birth::beside;
+use crate::{
+    id::OwnerId,
+    store::{StoreError, gate::Gate},
+};
 
 /// How long an owner is taken for alive after its last sign of life, in milliseconds.
 pub(super) const TTL_MS: i64 = 10_000;

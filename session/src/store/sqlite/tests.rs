@@ -10,7 +10,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use super::{SqliteStore, birth, gate::Gate, writer::Fault};
+use super::{SqliteStore, birth, writer::Fault};
 use crate::{
     check::{Seen, Severity, check},
     header::NewSession,
@@ -169,7 +169,7 @@ impl Holder {
 #[ignore = "started by the tests of this module"]
 fn another_process_at_the_gate() {
     let Some(path) = std::env::var_os(GATE) else { return };
-    let turn = Gate::open(Path::new(&path)).unwrap().enter().unwrap();
+    let turn = birth::gate(Path::new(&path)).unwrap().enter().unwrap();
     println!("within");
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     drop(turn);
@@ -209,7 +209,7 @@ fn a_writer_that_gave_up_does_not_keep_the_turn_that_comes_to_it_later() {
     store.writer().gate.patience = SHORT;
     assert!(store.commit(&[accept(&id, "m0")]).is_err());
     holder.go_on();
-    let mut other = Gate::open(&store.path).unwrap();
+    let mut other = birth::gate(&store.path).unwrap();
     other.patience = LONG;
     drop(other.enter().unwrap());
     let error = SqliteStore::open(&*store.path).unwrap().commit(&[accept(&id, "m0")]);
@@ -221,7 +221,7 @@ fn a_store_that_another_process_is_making_is_not_waited_for_without_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.db");
     let holder = Holder::stopped(&path);
-    let mut gate = Gate::open(&path).unwrap();
+    let mut gate = birth::gate(&path).unwrap();
     gate.patience = SHORT;
     let error = birth::create(&path, &gate).unwrap_err();
     assert_eq!(error.code(), "STORE_LOCKED");

@@ -10,7 +10,6 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use super::{
     error::at,
-    gate::Gate,
     kept::Memory,
     node::{Node, boot_time_ms},
     schema::{Access, connect},
@@ -18,7 +17,7 @@ use super::{
 };
 use crate::{
     id::SessionId,
-    store::{CommitError, Done, Op, Refused, StoreError},
+    store::{CommitError, Done, Op, Refused, StoreError, gate::Gate},
 };
 
 /// A row of `node` that is younger than this needs no renewal.

@@ -1,4 +1,4 @@
-//! The gate: writers of all processes stand in one row, since SQLite's own waiting is not fair.
+//! The gate: writers of all processes stand in one row at a lock file.
 //!
 //! A turn at writing is an `flock`. The kernel puts those who wait for it into a row, but a process that was stopped within its turn never gives
 //! it back, and a wait in the kernel has no end of its own. So a thread does the waiting, and who sent it gives up after a time. The thread keeps
@@ -14,8 +14,7 @@ use std::{
     time::Duration,
 };
 
-use super::birth::beside;
-use crate::store::StoreError;
+use super::StoreError;
 
 /// How long a turn is waited for. A batch takes milliseconds, so whoever has it for so long is stopped or hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -50,9 +49,9 @@ enum Place {
 }
 
 impl Gate {
-    /// Opens the gate of the store at `path`, creating its file if absent.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(beside(path, "-lock"))?;
+    /// Opens the gate of the store at `path`, creating its lock file `lock` if absent.
+    pub(super) fn open(lock: &Path, path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(lock)?;
         Ok(Self::new(file, path))
     }
 

@@ -1,0 +1,179 @@
+//! Which files there are, by name: where a session lies without a look at any file.
+//!
+//! The writer of a folder keeps this right as it goes. Anybody else lists a folder again when its stamp says that names have changed.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fs,
+    io::{self, ErrorKind},
+    path::Path,
+    sync::Arc,
+};
+
+use super::{place::Place, stamp::Stamp};
+use crate::place::{EXTENSION, ROOTS};
+
+/// What the name of a removed session's tombstone ends with.
+pub(super) const REMOVED: &str = ".removed";
+
+/// The names in one folder.
+#[derive(Debug, Default)]
+struct Listed {
+    stamp: Option<Stamp>,
+    stems: HashSet<Arc<str>>,
+    removed: HashSet<Arc<str>>,
+}
+
+/// The names in a store.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    folders: BTreeMap<Arc<str>, Listed>,
+    /// By name, the folders that have a file of it; more than one is damage.
+    places: HashMap<Arc<str>, Vec<Arc<str>>>,
+    /// Names that are never to be used again.
+    removed: HashSet<Arc<str>>,
+}
+
+impl Index {
+    /// Lists what may have changed.
+    pub(super) fn refresh(&mut self, dir: &Path) -> io::Result<()> {
+        let mut there = HashSet::new();
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str().filter(|name| *name == ROOTS || !name.starts_with('_')) else { continue };
+            if entry.file_type()?.is_dir() {
+                there.insert(Arc::<str>::from(name));
+            }
+        }
+        let gone: Vec<Arc<str>> = self.folders.keys().filter(|folder| !there.contains(*folder)).cloned().collect();
+        for folder in gone {
+            self.forget(&folder);
+        }
+        for folder in there {
+            self.refresh_folder(dir, &folder)?;
+        }
+        Ok(())
+    }
+
+    /// Lists one folder if it may have changed.
+    pub(super) fn refresh_folder(&mut self, dir: &Path, folder: &str) -> io::Result<()> {
+        let path = dir.join(folder);
+        let before = match fs::metadata(&path) {
+            Ok(found) => Stamp::of(&found),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.forget(folder);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        if self.folders.get(folder).is_some_and(|listed| listed.stamp == Some(before)) {
+            return Ok(());
+        }
+        let mut listed = Listed { stamp: before.is_settled().then_some(before), ..Listed::default() };
+        for entry in fs::read_dir(&path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str().filter(|name| !name.starts_with('_')) else { continue };
+            if let Some(stem) = name.strip_suffix(EXTENSION)
+                && entry.file_type()?.is_file()
+            {
+                listed.stems.insert(stem.into());
+            } else if let Some(stem) = name.strip_suffix(REMOVED) {
+                listed.removed.insert(stem.into());
+            }
+        }
+        listed.stems.retain(|stem| !listed.removed.contains(stem));
+        self.forget(folder);
+        let folder: Arc<str> = folder.into();
+        for stem in &listed.stems {
+            self.places.entry(stem.clone()).or_default().push(folder.clone());
+        }
+        self.removed.extend(listed.removed.iter().cloned());
+        self.folders.insert(folder, listed);
+        Ok(())
+    }
+
+    fn forget(&mut self, folder: &str) {
+        let Some(listed) = self.folders.remove(folder) else { return };
+        for stem in listed.stems {
+            self.leave(&stem, folder);
+        }
+        for stem in listed.removed {
+            self.removed.remove(&stem);
+        }
+    }
+
+    fn leave(&mut self, stem: &str, folder: &str) {
+        if let Some(folders) = self.places.get_mut(stem) {
+            folders.retain(|other| **other != *folder);
+            if folders.is_empty() {
+                self.places.remove(stem);
+            }
+        }
+    }
+
+    /// Adds a file that has come.
+    pub(super) fn add(&mut self, place: &Place) {
+        let listed = self.folders.entry(place.folder.clone()).or_default();
+        if listed.stems.insert(place.stem.clone()) {
+            self.places.entry(place.stem.clone()).or_default().push(place.folder.clone());
+        }
+    }
+
+    /// Makes sure that a folder is listed again, whatever its stamp says.
+    pub(super) fn doubt(&mut self, folder: &str) {
+        if let Some(listed) = self.folders.get_mut(folder) {
+            listed.stamp = None;
+        }
+    }
+
+    /// Returns where files of a name lie.
+    pub(super) fn places(&self, stem: &str) -> Vec<Place> {
+        let folders = self.places.get(stem).map(Vec::as_slice).unwrap_or_default();
+        folders.iter().map(|folder| Place { folder: folder.clone(), stem: stem.into() }).collect()
+    }
+
+    /// Tells whether there is a file of a name.
+    pub(super) fn has(&self, stem: &str) -> bool {
+        self.places.contains_key(stem)
+    }
+
+    /// Tells whether a name was removed.
+    pub(super) fn is_removed(&self, stem: &str) -> bool {
+        self.removed.contains(stem)
+    }
+
+    /// Returns the files in a folder.
+    pub(super) fn folder(&self, folder: &str) -> Vec<Place> {
+        let Some((folder, listed)) = self.folders.get_key_value(folder) else { return Vec::new() };
+        listed.stems.iter().map(|stem| Place { folder: folder.clone(), stem: stem.clone() }).collect()
+    }
+
+    /// Returns the files of roots, and those of orphans: in folders whose parent has no file.
+    pub(super) fn topmost(&self) -> Vec<Place> {
+        let folders = self.folders.keys().filter(|folder| ***folder == *ROOTS || !self.has(folder));
+        folders.flat_map(|folder| self.folder(folder)).collect()
+    }
+
+    /// Returns every file.
+    pub(super) fn all(&self) -> Vec<Place> {
+        self.folders.keys().flat_map(|folder| self.folder(folder)).collect()
+    }
+
+    /// Tells whether the session of a name lies in the tree of another. Follows folders, and reads no file.
+    pub(super) fn in_tree(&self, stem: &str, root: &str) -> bool {
+        let mut at = stem;
+        // Nothing keeps two sessions from naming each other as parents.
+        let mut seen = HashSet::new();
+        loop {
+            if at == root {
+                return true;
+            }
+            match self.places.get(at).and_then(|folders| folders.first()) {
+                Some(folder) if **folder != *ROOTS && seen.insert(at) => at = folder,
+                _ => return false,
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The reader: files and their names, and nothing that it writes.
+
+use std::{collections::BTreeSet, io, sync::Arc};
+
+use super::{
+    held::Epochs,
+    index::Index,
+    place::Place,
+    scan::Scanned,
+    view::{Kept, Summary, View},
+};
+use crate::{
+    event::Event,
+    header::Header,
+    id::{MessageId, OwnerId, Seq, SessionId},
+    listing::{Cursor, Description, Verdict, verdict},
+    message::InboxRecord,
+    place::{folder_of, name_of},
+    store::{Lease, LoadError, Log, Member, MessageState, Reader, StoreError, Traced},
+};
+
+/// Reads a folder of JSON Lines. Changes nothing in it, whoever else has it open.
+///
+/// ```
+/// use greenroom_session::store::{Reader, Store, jsonl::{JsonlReader, JsonlStore, open_reader}};
+/// let folder = tempfile::tempdir()?;
+/// JsonlStore::open(folder.path())?.close()?;
+/// let mut reader: JsonlReader = open_reader(folder.path())?;
+/// assert!(reader.children(None, None, 10)?.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct JsonlReader {
+    view: Arc<View>,
+}
+
+impl JsonlReader {
+    pub(super) fn new(view: Arc<View>) -> Self {
+        Self { view }
+    }
+
+    fn place(&self, id: &SessionId) -> Result<Place, LoadError> {
+        self.view.locate(id)?.ok_or_else(|| LoadError::NotFound(id.clone()))
+    }
+
+    fn scan(&self, id: &SessionId, keep_events: bool) -> Result<Scanned, LoadError> {
+        let place = self.place(id)?;
+        match self.view.scan(&place, keep_events).map_err(StoreError::from)? {
+            Some(read) => read.map(|read| read.scanned),
+            None => Err(LoadError::NotFound(id.clone())),
+        }
+    }
+
+    /// Reads the files of one family in order, or those of roots and orphans.
+    fn siblings(&self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> io::Result<Vec<Arc<Kept>>> {
+        let places = match parent {
+            Some(parent) => {
+                let folder = folder_of(Some(parent));
+                self.view.folders(&[&folder], |index| index.folder(&folder))?
+            }
+            None => self.view.names(Index::topmost)?,
+        };
+        let mut found = Vec::with_capacity(places.len());
+        for place in places {
+            found.extend(self.view.kept(&place, true)?);
+        }
+        let key = |kept: &Arc<Kept>| (kept.created_at(), kept.id.clone());
+        if let Some(after) = after {
+            found.retain(|kept| (kept.created_at(), &kept.id) > (after.created_at, &after.id));
+        }
+        found.sort_by_cached_key(key);
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn has_subagent(&self, parent: &SessionId) -> io::Result<bool> {
+        let folder = folder_of(Some(parent));
+        for place in self.view.folders(&[&folder], |index| index.folder(&folder))? {
+            if self.view.kept(&place, true)?.is_some_and(|kept| kept.is_subagent()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn described(&self, id: &SessionId, summary: Result<Summary, LoadError>, holder: Option<&(OwnerId, Epochs)>) -> Result<Description, LoadError> {
+        let Summary { head, verdict } = summary?;
+        let holder = holder.filter(|(_, epochs)| head.live && epochs.get(id) == Some(&head.epoch)).map(|(owner, _)| owner.clone());
+        let has_children = self.has_subagent(id).map_err(StoreError::from)?;
+        Ok(Description { verdict, head, has_children, holder })
+    }
+
+    fn summary(&self, child: &Traced, verify: bool) -> Result<Summary, LoadError> {
+        let header = match &child.header {
+            Ok(header) => header,
+            Err(source) => return Err(LoadError::Corrupt { session: child.id.clone(), place: "header".into(), source: source.clone() }),
+        };
+        let place = Place::of(header.parent.as_ref(), &child.id);
+        let missing = || LoadError::NotFound(child.id.clone());
+        if verify {
+            let scanned = self.view.scan(&place, false).map_err(StoreError::from)?.ok_or_else(missing)??.scanned;
+            return Ok(Summary { verdict: verdict(&scanned.fold), head: scanned.fold.head().clone() });
+        }
+        let kept = self.view.kept(&place, true).map_err(StoreError::from)?.ok_or_else(missing)?;
+        kept.summary().cloned()
+    }
+}
+
+fn traced(kept: &Kept) -> Traced {
+    Traced { id: kept.id.clone(), created_at: kept.created_at(), header: kept.header.clone() }
+}
+
+/// Lets trouble with one session be a value, and trouble with the store an error.
+fn value<T>(result: Result<T, LoadError>) -> Result<Result<T, LoadError>, StoreError> {
+    match result {
+        Err(LoadError::Store(error)) => Err(error),
+        other => Ok(other),
+    }
+}
+
+impl Reader for JsonlReader {
+    fn header(&mut self, id: &SessionId) -> Result<Option<Arc<Header>>, LoadError> {
+        let Some(place) = self.view.locate(id)? else { return Ok(None) };
+        match self.view.kept(&place, false).map_err(StoreError::from)?.as_deref() {
+            None => Ok(None),
+            Some(Kept { header: Ok(header), .. }) => Ok(Some(header.clone())),
+            Some(kept) => kept.summary().map(|_| None),
+        }
+    }
+
+    fn load(&mut self, id: &SessionId) -> Result<Log, LoadError> {
+        let Scanned { events, fold, .. } = self.scan(id, true)?;
+        Ok(Log { events, fold })
+    }
+
+    fn events(&mut self, id: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError> {
+        let scanned = self.scan(id, true)?;
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        Ok(scanned.events.into_iter().skip(from).take(limit).collect())
+    }
+
+    fn inbox(&mut self, id: &SessionId, limit: usize) -> Result<Vec<InboxRecord>, LoadError> {
+        Ok(self.scan(id, false)?.inbox.into_values().take(limit).collect())
+    }
+
+    fn message(&mut self, id: &SessionId, message: &MessageId) -> Result<Option<MessageState>, LoadError> {
+        let scanned = self.scan(id, false)?;
+        Ok(scanned.orders.get(message).map(|order| if scanned.inbox.contains_key(order) { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
+    }
+
+    fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {
+        Ok(self.siblings(parent, after, limit)?.iter().map(|kept| traced(kept)).collect())
+    }
+
+    fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
+        let holder = self.view.holder()?;
+        children.iter().map(|child| value(self.described(&child.id, self.summary(child, verify), holder.as_ref()))).collect()
+    }
+
+    fn family(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize, verify: bool) -> Result<Vec<Member>, StoreError> {
+        let holder = self.view.holder()?;
+        let mut members = Vec::new();
+        for kept in self.siblings(parent, after, limit)? {
+            let child = traced(&kept);
+            let summary = if verify { self.summary(&child, true) } else { kept.summary().cloned() };
+            let described = value(self.described(&kept.id, summary, holder.as_ref()))?;
+            members.push((child, described));
+        }
+        Ok(members)
+    }
+
+    fn find(&mut self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+        let mut found = Vec::new();
+        for place in self.view.names(Index::all)? {
+            let id = match place.id() {
+                Some(id) => id,
+                // A long id stands in the header only.
+                None => match self.view.kept(&place, false)? {
+                    Some(kept) if kept.header.is_ok() => kept.id.clone(),
+                    _ => continue,
+                },
+            };
+            if id.as_str().starts_with(prefix) {
+                found.push(id);
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn alias(&mut self, parent: &SessionId, alias: &str) -> Result<Option<SessionId>, StoreError> {
+        let named = |kept: &&Arc<Kept>| matches!(kept.summary(), Ok(Summary { verdict: Verdict::Child { alias: Some(named), .. }, .. }) if named == alias);
+        Ok(self.siblings(Some(parent), None, usize::MAX)?.iter().find(named).map(|kept| kept.id.clone()))
+    }
+
+    fn runnable(&mut self, root: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+        let holder = self.view.holder()?;
+        let mut found = Vec::new();
+        for (id, place) in self.inside(self.view.work()?, root)? {
+            if found.len() == limit {
+                break;
+            }
+            if !self.is_held(&id, place.as_ref(), holder.as_ref())? {
+                found.push(id);
+            }
+        }
+        Ok(found)
+    }
+
+    fn leases(&mut self, root: Option<&SessionId>) -> Result<Vec<Lease>, StoreError> {
+        let holder = self.view.holder()?;
+        let Some((owner, epochs)) = &holder else { return Ok(Vec::new()) };
+        let sessions: BTreeSet<SessionId> = epochs.keys().cloned().collect();
+        let mut leases = Vec::new();
+        for (session, place) in self.inside(sessions, root)? {
+            if self.is_held(&session, place.as_ref(), holder.as_ref())? {
+                leases.push(Lease { session, owner: owner.clone(), alive: true });
+            }
+        }
+        Ok(leases)
+    }
+}
+
+impl JsonlReader {
+    /// Returns those of some sessions that lie in the tree of `root`, and where their files are.
+    fn inside(&self, ids: BTreeSet<SessionId>, root: Option<&SessionId>) -> io::Result<Vec<(SessionId, Option<Place>)>> {
+        let root = root.map(name_of);
+        self.view.names(|index| {
+            let named = ids.into_iter().map(|id| (name_of(&id), id));
+            let inside = named.filter(|(stem, _)| root.as_ref().is_none_or(|root| index.in_tree(stem, root)));
+            inside.map(|(stem, id)| (id, index.places(&stem).pop())).collect()
+        })
+    }
+
+    /// Tells whether the log's open epoch is one that a live process began.
+    fn is_held(&self, id: &SessionId, place: Option<&Place>, holder: Option<&(OwnerId, Epochs)>) -> io::Result<bool> {
+        let (Some(epoch), Some(place)) = (holder.and_then(|(_, epochs)| epochs.get(id)), place) else { return Ok(false) };
+        let kept = self.view.kept(place, true)?;
+        Ok(kept.is_some_and(|kept| kept.summary().is_ok_and(|summary| summary.head.live && summary.head.epoch == *epoch)))
+    }
+}

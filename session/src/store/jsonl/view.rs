@@ -1,0 +1,402 @@
+//! What the readers of one opening share: which files there are, and what those that were read said.
+//!
+//! What a file said is believed while its stamp is the same and was no younger than its clock's grain when the file was read. The writer puts in what
+//! it has written itself, so that its own process reads no file again; what it is just writing shows to its own process when it is on the disk.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs::{self, File},
+    io::{self, BufRead, BufReader, ErrorKind, Read},
+    os::unix::fs::FileExt,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use super::{
+    bounded::Bounded,
+    held::{self, Epochs, Held},
+    index::Index,
+    place::Place,
+    scan::{self, Flaw, Scanned},
+    stamp::Stamp,
+};
+use crate::{
+    codec::DecodeError,
+    head::Head,
+    header::Header,
+    id::{OwnerId, SessionId},
+    listing::{Verdict, verdict},
+    place::name_of,
+    store::{LoadError, StoreError},
+};
+
+/// Most files of which it is remembered what they said.
+const MOST_KEPT: usize = 32_768;
+/// Where a header stands.
+const HEADER: &str = "line 1 (byte 0)";
+/// How often a file that changes while it is read is read again.
+const TRIES: usize = 8;
+
+/// What a listing needs of a file.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    stamp: Stamp,
+    /// The id by which it is listed.
+    pub(super) id: SessionId,
+    pub(super) header: Result<Arc<Header>, DecodeError>,
+    /// None where only the header was read.
+    said: Option<Result<Summary, Flaw>>,
+}
+
+/// What follows from a log, in short.
+#[derive(Debug, Clone)]
+pub(super) struct Summary {
+    pub(super) head: Head,
+    pub(super) verdict: Verdict,
+}
+
+/// A whole file.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) header: Arc<Header>,
+    pub(super) scanned: Scanned,
+    /// How long the file is.
+    pub(super) size: u64,
+}
+
+impl Kept {
+    /// Returns its time, by which siblings are ordered; what has no readable header comes first.
+    pub(super) fn created_at(&self) -> u64 {
+        self.header.as_ref().map_or(0, |header| header.created_at)
+    }
+
+    /// Returns what follows from its log.
+    pub(super) fn summary(&self) -> Result<&Summary, LoadError> {
+        match (&self.header, &self.said) {
+            (Err(source), _) => Err(LoadError::Corrupt { session: self.id.clone(), place: HEADER.into(), source: source.clone() }),
+            (Ok(_), Some(Ok(summary))) => Ok(summary),
+            (Ok(_), Some(Err(flaw))) => Err(flaw.load_error(&self.id)),
+            (Ok(_), None) => Err(LoadError::NotFound(self.id.clone())),
+        }
+    }
+
+    /// Tells whether it is a subagent, or might be one that is damaged.
+    pub(super) fn is_subagent(&self) -> bool {
+        !matches!(self.summary(), Ok(Summary { verdict: Verdict::Plain, .. }))
+    }
+}
+
+/// Sessions that want a holder; for the writer's own process.
+#[derive(Debug, Default)]
+struct Work {
+    known: Option<BTreeSet<SessionId>>,
+    /// What has changed while somebody was looking at every file.
+    meanwhile: HashMap<SessionId, bool>,
+    lookers: usize,
+}
+
+/// What the readers of one opening share.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) dir: PathBuf,
+    index: Mutex<Index>,
+    kept: Mutex<Bounded<Place, Arc<Kept>>>,
+    writing: Mutex<HashMap<Place, u64>>,
+    /// How often something that was written was taken back.
+    undone: AtomicU64,
+    work: Mutex<Work>,
+    /// Whether this process is the folder's writer, so that no name and no file changes but by itself.
+    owned: AtomicBool,
+    own: Option<(OwnerId, Arc<Held>)>,
+    /// How many files were read.
+    #[cfg(test)]
+    pub(super) reads: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl View {
+    /// Looks at a store for its writer, or for a reader alone if there is no `own`.
+    pub(super) fn new(dir: PathBuf, own: Option<(OwnerId, Arc<Held>)>) -> Self {
+        Self {
+            dir,
+            index: Mutex::default(),
+            kept: Mutex::new(Bounded::new(MOST_KEPT)),
+            writing: Mutex::default(),
+            undone: AtomicU64::new(0),
+            work: Mutex::default(),
+            owned: AtomicBool::new(false),
+            own,
+            #[cfg(test)]
+            reads: AtomicU64::new(0),
+        }
+    }
+
+    /// Lists the store for its writer, which has just taken the lock.
+    pub(super) fn take_over(&self) -> io::Result<()> {
+        let mut index = Index::default();
+        index.refresh(&self.dir)?;
+        *lock(&self.index) = index;
+        lock(&self.kept).clear();
+        *lock(&self.work) = Work::default();
+        self.owned.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Forgets that anything is being written; for the writer, when a batch was cut off.
+    pub(super) fn forget_writing(&self) {
+        self.undone.fetch_add(1, Ordering::SeqCst);
+        lock(&self.writing).clear();
+        lock(&self.kept).clear();
+        lock(&self.work).known = None;
+    }
+
+    /// Tells that the lock has been given up.
+    pub(super) fn give_up(&self) {
+        self.owned.store(false, Ordering::SeqCst);
+        *lock(&self.index) = Index::default();
+        lock(&self.kept).clear();
+    }
+
+    fn is_owned(&self) -> bool {
+        self.owned.load(Ordering::SeqCst)
+    }
+
+    /// Asks the index about all names.
+    pub(super) fn names<T>(&self, ask: impl FnOnce(&Index) -> T) -> io::Result<T> {
+        let mut index = lock(&self.index);
+        if !self.is_owned() {
+            index.refresh(&self.dir)?;
+        }
+        Ok(ask(&index))
+    }
+
+    /// Asks the index about the names in some folders.
+    pub(super) fn folders<T>(&self, folders: &[&str], ask: impl FnOnce(&Index) -> T) -> io::Result<T> {
+        let mut index = lock(&self.index);
+        if !self.is_owned() {
+            for folder in folders {
+                index.refresh_folder(&self.dir, folder)?;
+            }
+        }
+        Ok(ask(&index))
+    }
+
+    /// Changes the index; for the writer.
+    pub(super) fn rename<T>(&self, change: impl FnOnce(&mut Index) -> T) -> T {
+        change(&mut lock(&self.index))
+    }
+
+    /// Lists a folder again of which the writer no longer knows what is in it.
+    pub(super) fn relist(&self, folder: &str) -> io::Result<()> {
+        let mut index = lock(&self.index);
+        index.doubt(folder);
+        index.refresh_folder(&self.dir, folder)
+    }
+
+    /// Finds the file of a session.
+    ///
+    /// # Errors
+    /// [`LoadError::Corrupt`] if there are two.
+    pub(super) fn locate(&self, id: &SessionId) -> Result<Option<Place>, LoadError> {
+        let stem = name_of(id);
+        let mut places = self.names(|index| index.places(&stem)).map_err(StoreError::from)?;
+        if places.len() > 1 {
+            let source = DecodeError::Misplaced("the session has files in several folders".into());
+            return Err(LoadError::Corrupt { session: id.clone(), place: "file".into(), source });
+        }
+        Ok(places.pop())
+    }
+
+    /// Reads a file as far as it is committed, and what tells that it has not changed since; `None` if it is not there.
+    fn bytes(&self, place: &Place, whole: bool) -> io::Result<Option<(Vec<u8>, Stamp, bool)>> {
+        for _ in 0..TRIES {
+            #[cfg(test)]
+            self.reads.fetch_add(1, Ordering::SeqCst);
+            let undone = self.undone.load(Ordering::SeqCst);
+            let mut file = match File::open(place.path(&self.dir)) {
+                Ok(file) => file,
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(error),
+            };
+            let before = Stamp::of(&file.metadata()?);
+            let mut bytes = Vec::new();
+            if whole {
+                bytes.reserve_exact(usize::try_from(before.size()).unwrap_or_default());
+                file.read_to_end(&mut bytes)?;
+            } else {
+                BufReader::new(&file).read_until(b'\n', &mut bytes)?;
+            }
+            let after = Stamp::of(&file.metadata()?);
+            let committed = lock(&self.writing).get(place).copied();
+            if self.undone.load(Ordering::SeqCst) != undone {
+                continue;
+            }
+            if let Some(committed) = committed {
+                bytes.truncate(usize::try_from(committed).unwrap_or(usize::MAX));
+            }
+            return Ok(Some((bytes, after, before == after && committed.is_none())));
+        }
+        Err(io::Error::other("the file changes faster than it can be read"))
+    }
+
+    /// Reads some bytes of a file.
+    pub(super) fn range(&self, place: &Place, from: u64, to: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(to - from).unwrap_or(usize::MAX)];
+        File::open(place.path(&self.dir))?.read_exact_at(&mut bytes, from)?;
+        Ok(bytes)
+    }
+
+    /// Reads a whole session.
+    pub(super) fn scan(&self, place: &Place, keep_events: bool) -> io::Result<Option<Result<Whole, LoadError>>> {
+        for last in (0..TRIES).rev() {
+            let Some((bytes, stamp, still)) = self.bytes(place, true)? else { return Ok(None) };
+            let (id, header) = scan::header(place, &bytes);
+            let header = match header {
+                Ok(header) => header,
+                Err(source) => return Ok(Some(Err(LoadError::Corrupt { session: id, place: HEADER.into(), source }))),
+            };
+            match scan::scan(&header, &bytes, keep_events) {
+                Ok(scanned) => return Ok(Some(Ok(Whole { header, scanned, size: stamp.size() }))),
+                // It was written while it was read.
+                Err(_) if !still && last > 0 => {}
+                Err(flaw) => return Ok(Some(Err(flaw.load_error(&id)))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns what a file says, with what follows from its log if that is wanted; `None` if it is not there.
+    pub(super) fn kept(&self, place: &Place, with_log: bool) -> io::Result<Option<Arc<Kept>>> {
+        // What the writer is writing shows when it is on the disk.
+        if lock(&self.writing).contains_key(place)
+            && let Some(kept) = lock(&self.kept).get(place)
+        {
+            return Ok(Some(kept.clone()));
+        }
+        let stamp = match fs::metadata(place.path(&self.dir)) {
+            Ok(found) => Stamp::of(&found),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if let Some(kept) = lock(&self.kept).get(place)
+            && kept.stamp == stamp
+            && (kept.said.is_some() || kept.header.is_err() || !with_log)
+        {
+            return Ok(Some(kept.clone()));
+        }
+        for last in (0..TRIES).rev() {
+            let Some((bytes, stamp, still)) = self.bytes(place, with_log)? else { return Ok(None) };
+            let (id, header) = scan::header(place, &bytes);
+            let said =
+                header.as_ref().ok().filter(|_| with_log).map(|header| {
+                    scan::scan(header, &bytes, false).map(|scanned| Summary { verdict: verdict(&scanned.fold), head: scanned.fold.head().clone() })
+                });
+            if !still && last > 0 && (header.is_err() || matches!(said, Some(Err(_)))) {
+                continue;
+            }
+            let kept = Arc::new(Kept { stamp, id, header, said });
+            if still && stamp.is_settled() {
+                lock(&self.kept).put(place.clone(), kept.clone());
+            }
+            return Ok(Some(kept));
+        }
+        Ok(None)
+    }
+
+    /// Tells that a file is about to grow beyond what is committed of it; for the writer.
+    pub(super) fn begin(&self, place: &Place, committed: u64) {
+        lock(&self.writing).insert(place.clone(), committed);
+    }
+
+    /// Puts in what the writer has written.
+    pub(super) fn written(&self, place: &Place, found: &fs::Metadata, header: Arc<Header>, summary: Summary) {
+        let wants = summary.head.wants_holder();
+        let id = header.id.clone();
+        let kept = Kept { stamp: Stamp::of(found), id: id.clone(), header: Ok(header), said: Some(Ok(summary)) };
+        lock(&self.kept).put(place.clone(), Arc::new(kept));
+        self.note_work(id, wants);
+        lock(&self.writing).remove(place);
+    }
+
+    /// Tells that what was written is no longer there, or that nothing is known of it.
+    pub(super) fn taken_back(&self, place: &Place, id: &SessionId) {
+        self.undone.fetch_add(1, Ordering::SeqCst);
+        lock(&self.kept).remove(place);
+        lock(&self.writing).remove(place);
+        // What is there is looked at anew.
+        let mut work = lock(&self.work);
+        work.known = None;
+        work.meanwhile.remove(id);
+    }
+
+    fn note_work(&self, id: SessionId, wants: bool) {
+        let mut work = lock(&self.work);
+        if work.lookers > 0 {
+            work.meanwhile.insert(id.clone(), wants);
+        }
+        if let Some(known) = &mut work.known {
+            if wants {
+                known.insert(id);
+            } else {
+                known.remove(&id);
+            }
+        }
+    }
+
+    /// Returns the sessions that want a holder, in order of their ids.
+    pub(super) fn work(&self) -> io::Result<BTreeSet<SessionId>> {
+        let owned = self.is_owned();
+        if owned {
+            let mut work = lock(&self.work);
+            if let Some(known) = &work.known {
+                return Ok(known.clone());
+            }
+            work.lookers += 1;
+        }
+        let found = self.look_for_work();
+        if !owned {
+            return found;
+        }
+        let mut work = lock(&self.work);
+        work.lookers -= 1;
+        let mut found = found?;
+        for (id, wants) in &work.meanwhile {
+            if *wants {
+                found.insert(id.clone());
+            } else {
+                found.remove(id);
+            }
+        }
+        if work.lookers == 0 {
+            work.meanwhile.clear();
+        }
+        work.known = Some(found.clone());
+        Ok(found)
+    }
+
+    fn look_for_work(&self) -> io::Result<BTreeSet<SessionId>> {
+        let mut found = BTreeSet::new();
+        for place in self.names(Index::all)? {
+            if let Some(kept) = self.kept(&place, true)?
+                && kept.summary().is_ok_and(|summary| summary.head.wants_holder())
+            {
+                found.insert(kept.id.clone());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns who is alive, and the epochs that it has begun.
+    pub(super) fn holder(&self) -> io::Result<Option<(OwnerId, Epochs)>> {
+        match &self.own {
+            Some((owner, held)) if self.is_owned() => Ok(Some((owner.clone(), held.all()))),
+            _ => held::of_others(&self.dir),
+        }
+    }
+}

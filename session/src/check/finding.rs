@@ -117,6 +117,12 @@ classes! {
     TombstoneConflict = "tombstone_conflict", Damage, "the same message sent again would be taken for another; bring the session back from a backup or an export";
     /// A session is its own ancestor.
     LineageCycle = "lineage_cycle", Damage, "no root leads to it, so nothing runs it; bring one of the sessions back from a backup or an export";
+    /// The same session has files in several folders of a store of files.
+    DuplicateSession = "duplicate_session", Damage, "no file is read as the session's until one alone is left; each is checked by itself";
+    /// Two messages of one session have the same id.
+    DuplicateMessage = "duplicate_message", Damage, "the second one was never accepted by greenroom; bring the session back from a backup or an export";
+    /// A file has a name that is not its session's.
+    MisnamedFile = "misnamed_file", Damage, "give the file its name back; it is read as what its name says and fits nothing";
     /// Two children of one parent have the same alias.
     DuplicateAlias = "duplicate_alias", Damage, "a send to the alias reaches the older one; use the id of the other";
     /// Records belong to a session whose header is not in the store.
@@ -145,10 +151,12 @@ classes! {
     Orphan = "orphan", Notice, "it is listed beside the roots; import the parent if it should have one";
     /// A lease of a holder that is gone, or of a session or an epoch that is not there.
     LeaseOfNobody = "lease_of_nobody", Notice, "a process was killed; the next `run` takes the session over";
-    /// A table, view or trigger that is not the store's.
-    ForeignObject = "foreign_object", Notice, "greenroom does not look at it; drop it if nobody needs it";
-    /// A file that a birth of the store left when it was killed.
-    Leftover = "leftover", Notice, "it can be removed; the next birth of this store does";
+    /// Bytes after the last whole batch of a file: what a write leaves that was cut off. They are passed over, and set aside by the next write.
+    TornTail = "torn_tail", Notice, "nothing that was accepted is in it; it stays beside the file as NAME.torn-OFFSET when the session is next written to";
+    /// A table, view or file that is not the store's.
+    ForeignObject = "foreign_object", Notice, "greenroom does not look at it; remove it if nobody needs it";
+    /// A file that something left which was killed, or that was set aside: a birth's, a writer's, a torn tail, a session that is being removed.
+    Leftover = "leftover", Notice, "it can be removed while nobody uses the store";
 }
 
 impl fmt::Display for Class {
@@ -171,6 +179,8 @@ pub enum Place {
     Header,
     /// The event at this seq, or the place where it would be.
     Event(Seq),
+    /// A line that is no record, from 1.
+    Line(u64),
     /// The log as a whole.
     Log,
     /// The message of this order, or the place where it would be.
@@ -210,6 +220,7 @@ impl fmt::Display for Place {
         match self {
             Self::Header => f.write_str("header"),
             Self::Event(seq) => write!(f, "event {seq}"),
+            Self::Line(line) => write!(f, "line {line}"),
             Self::Log => f.write_str("log"),
             Self::Message(order) => write!(f, "message {order}"),
             Self::Inbox => f.write_str("inbox"),

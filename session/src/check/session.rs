@@ -4,7 +4,10 @@
 //! stops: every record is looked at by itself, and as far as the records before it can be trusted, by the one fold, too. What follows from a fault that
 //! was told is not told again, so that one fault is one finding.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use super::finding::{Class, Finding, Place, Severity};
 use crate::{
@@ -31,6 +34,13 @@ use crate::{
 pub enum Kept {
     /// It waits.
     Waiting {
+        /// The message.
+        message: Message,
+        /// Whether it is held.
+        held: bool,
+    },
+    /// It was accepted, and the log says whether it still waits: what a store keeps that only appends.
+    Logged {
         /// The message.
         message: Message,
         /// Whether it is held.
@@ -77,7 +87,9 @@ pub struct Checked {
 struct Known {
     order: Order,
     kind: MessageKind,
-    waits: bool,
+    /// Whether the store says that it waits; if not even that is known, the log says it.
+    waits: Option<bool>,
+    held: bool,
     /// The event that took it.
     taken_at: Option<Seq>,
 }
@@ -114,13 +126,15 @@ pub struct SessionCheck {
     unknown_type: bool,
     /// Whether a newer program wrote the session, so that only checksums can be judged.
     newer: bool,
+    /// Whether a record was lost that may have been any.
+    doubtful: bool,
     /// Whether every event could be read.
     log_whole: bool,
     /// Whether every message could be read.
     inbox_whole: bool,
     orders: Vec<Order>,
     known: HashMap<MessageId, Known>,
-    waiting: Vec<InboxRecord>,
+    waiting: BTreeMap<Order, InboxRecord>,
     /// Names in the log of messages that have not come yet.
     unknown: Vec<(MessageId, Seq)>,
 }
@@ -138,11 +152,12 @@ impl SessionCheck {
             ended_seed: false,
             unknown_type: false,
             newer: matches!(header, Err(DecodeError::Version(_))),
+            doubtful: false,
             log_whole: true,
             inbox_whole: true,
             orders: Vec::new(),
             known: HashMap::new(),
-            waiting: Vec::new(),
+            waiting: BTreeMap::new(),
             unknown: Vec::new(),
         };
         match header {
@@ -179,34 +194,62 @@ impl SessionCheck {
 
     /// Takes the record at `order`, or what is wrong with it. The orders may come in any order.
     pub fn message(&mut self, order: Order, record: Result<Kept, DecodeError>) {
-        self.orders.push(order);
-        let (id, kind, waits) = match record {
-            Ok(Kept::Waiting { mut message, held }) => {
-                let known = (message.id.clone(), message.kind, true);
-                message.content = Vec::new();
-                self.waiting.push(InboxRecord { order, held, message: Arc::new(message) });
-                known
-            }
-            Ok(Kept::Taken { id, kind }) => (id, kind, false),
+        let (id, kind, waits, held) = match record {
+            Ok(Kept::Waiting { message, held }) => self.wait(order, message, held, Some(true)),
+            Ok(Kept::Logged { message, held }) => self.wait(order, message, held, None),
+            Ok(Kept::Taken { id, kind }) => (id, kind, Some(false), false),
             Err(error) => {
+                self.orders.push(order);
                 self.inbox_whole = false;
                 self.unreadable(Place::Message(order), &error);
                 return;
             }
         };
-        self.known.insert(id, Known { order, kind, waits, taken_at: None });
+        match self.known.get_mut(&id) {
+            // Released: the same record again, and no longer held.
+            Some(known) if waits.is_none() && known.order == order && known.held && !held => {
+                known.held = false;
+                return;
+            }
+            Some(known) => {
+                let what = format!("message {} has the same id", known.order);
+                self.find(Place::Message(order), Class::DuplicateMessage, what);
+            }
+            None => {
+                self.known.insert(id, Known { order, kind, waits, held, taken_at: None });
+            }
+        }
+        self.orders.push(order);
+    }
+
+    /// Keeps a message that may be pending at the end.
+    fn wait(&mut self, order: Order, mut message: Message, held: bool, waits: Option<bool>) -> (MessageId, MessageKind, Option<bool>, bool) {
+        message.content = Vec::new();
+        let known = (message.id.clone(), message.kind, waits, held);
+        self.waiting.insert(order, InboxRecord { order, held, message: Arc::new(message) });
+        known
+    }
+
+    /// Says that a record was lost of which not even the kind is known, which has been told: what is missing after it is not told again.
+    pub fn lose_record(&mut self) {
+        self.lose_events();
+        self.lose_messages();
+        self.doubtful = true;
     }
 
     /// Takes the event at `seq`, or what is wrong with it.
     pub fn event(&mut self, seq: Seq, event: Result<Event, DecodeError>) {
         self.events += 1;
-        if seq != self.next_seq {
-            let what = match seq.checked_sub(self.next_seq) {
-                Some(1) => format!("event {} is missing", self.next_seq),
-                Some(_) => format!("events {} to {} are missing", self.next_seq, seq - 1),
-                None => format!("event {seq} comes after event {}", self.next_seq.saturating_sub(1)),
-            };
-            self.find(Place::Event(self.next_seq.min(seq)), Class::SeqGap, what);
+        if seq < self.next_seq {
+            // It may be the one before, or one that was written in its place: neither goes on from here.
+            self.find(Place::Event(seq), Class::SeqGap, format!("it stands behind event {}", self.next_seq - 1));
+            self.lose_events();
+            return;
+        }
+        if seq > self.next_seq && !self.doubtful {
+            let next = self.next_seq;
+            let what = if seq == next + 1 { format!("event {next} is missing") } else { format!("events {next} to {} are missing", seq - 1) };
+            self.find(Place::Event(next), Class::SeqGap, what);
             self.lose_events();
         }
         self.next_seq = seq.saturating_add(1);
@@ -280,8 +323,7 @@ impl SessionCheck {
         // What follows from damage need not fit anything.
         let whole = self.log_whole && self.inbox_whole && !self.findings.iter().any(|finding| finding.class.severity() == Severity::Damage);
         let derived = self.fold.take().filter(|_| whole).map(|mut fold| {
-            self.waiting.sort_by_key(|record| record.order);
-            for record in std::mem::take(&mut self.waiting) {
+            for record in std::mem::take(&mut self.waiting).into_values() {
                 fold.apply_message(record);
             }
             fold.set_next_order(next_order);
@@ -298,7 +340,7 @@ impl SessionCheck {
         let mut next: Order = 0;
         for at in 0..self.orders.len() {
             let Some(&order) = self.orders.get(at) else { break };
-            if order != next {
+            if order != next && !(self.doubtful && order > next) {
                 let what = match order.checked_sub(next) {
                     Some(1) => format!("message {next} is missing"),
                     Some(_) => format!("messages {next} to {} are missing", order - 1),
@@ -322,9 +364,12 @@ impl SessionCheck {
         known.sort_by_key(|known| known.order);
         for known in known {
             match known.taken_at {
-                Some(seq) if known.waits => self.find(Place::Message(known.order), Class::TakenButWaiting, format!("event {seq} says that it has left")),
+                Some(_) if known.waits.is_none() => drop(self.waiting.remove(&known.order)),
+                Some(seq) if known.waits == Some(true) => {
+                    self.find(Place::Message(known.order), Class::TakenButWaiting, format!("event {seq} says that it has left"))
+                }
                 // An event that was lost or cannot be read may be the one.
-                None if !known.waits && self.log_whole && self.header.is_some() => {
+                None if known.waits == Some(false) && self.log_whole && self.header.is_some() => {
                     self.find(Place::Message(known.order), Class::GoneWithoutEvent, "no event names it");
                 }
                 _ => {}

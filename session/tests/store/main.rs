@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking, in its helpers too")]
 
 mod check;
+mod check_files;
 mod creation;
 mod inbox;
 mod limits;

@@ -1,8 +1,13 @@
 //! The reader: files and their names, and nothing that it writes.
 
-use std::{collections::BTreeSet, io, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    sync::Arc,
+};
 
 use super::{
+    check,
     held::Epochs,
     index::Index,
     place::Place,
@@ -10,6 +15,7 @@ use super::{
     view::{Kept, Summary, View},
 };
 use crate::{
+    check::{Checked, Class, Finding, Place as CheckPlace, lineage},
     event::Event,
     header::Header,
     id::{MessageId, OwnerId, Seq, SessionId},
@@ -32,11 +38,13 @@ use crate::{
 #[derive(Debug)]
 pub struct JsonlReader {
     view: Arc<View>,
+    /// The aliases that a check has met so far, and whose they are.
+    aliases: HashMap<(SessionId, String), SessionId>,
 }
 
 impl JsonlReader {
     pub(super) fn new(view: Arc<View>) -> Self {
-        Self { view }
+        Self { view, aliases: HashMap::new() }
     }
 
     fn place(&self, id: &SessionId) -> Result<Place, LoadError> {
@@ -220,6 +228,35 @@ impl Reader for JsonlReader {
             }
         }
         Ok(leases)
+    }
+
+    fn check(&mut self, id: &SessionId, see: &mut dyn FnMut(Finding)) -> Result<Option<Checked>, StoreError> {
+        let Some((files, mut findings)) = check::check(&self.view, id)? else { return Ok(None) };
+        let header = match self.header(id) {
+            Err(LoadError::Store(error)) => return Err(error),
+            other => other.ok().flatten(),
+        };
+        if let Some(header) = header {
+            // Headers stand at the beginning of files.
+            findings.splice(0..0, lineage(&header, |id| self.header(id))?);
+            let names_alias = files.iter().filter_map(|file| file.derived.as_ref()).find_map(|(_, verdict)| match verdict {
+                Verdict::Child { alias, .. } => alias.clone(),
+                Verdict::Root { .. } | Verdict::Plain | Verdict::Broken { .. } => None,
+            });
+            if let (Some(parent), Some(alias)) = (&header.parent, names_alias) {
+                let other = self.aliases.entry((parent.clone(), alias)).or_insert_with(|| id.clone());
+                if other != id {
+                    findings.push(Finding::of(id, CheckPlace::Header, Class::DuplicateAlias, format!("{other} has the same alias")));
+                }
+            }
+        }
+        findings.into_iter().for_each(see);
+        Ok(files.into_iter().reduce(|a, b| Checked { events: a.events + b.events, messages: a.messages + b.messages, ..a }))
+    }
+
+    fn check_store(&mut self, see: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {
+        self.aliases.clear();
+        Ok(check::check_store(&self.view, see)?)
     }
 }
 

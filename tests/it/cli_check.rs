@@ -2,7 +2,7 @@
 
 use std::{fs, process::Stdio};
 
-use greenroom::session::store::{Store, sqlite::SqliteStore};
+use greenroom::session::store::{Store, jsonl::JsonlStore, sqlite::SqliteStore};
 use rusqlite::Connection;
 use serde_json::json;
 
@@ -142,6 +142,25 @@ fn the_index_is_derived_again_beside_a_process_that_has_the_store_open() {
     assert_eq!(desk.run(&["check", "--rebuild-index"]).exit, 0);
     cli::accept(&store, "child-1", "m3", "after");
     assert_eq!(desk.run(&["check"]).exit, 0);
+}
+
+#[test]
+fn a_fault_in_a_file_is_told_with_its_line_and_its_byte() {
+    let desk = Desk::new();
+    let store = JsonlStore::open(desk.path("sessions")).unwrap();
+    cli::root(&store, "root-one", "launch story", 100);
+    store.close().unwrap();
+    drop(store);
+    let url = format!("jsonl:{}", desk.path("sessions").display());
+    assert_eq!(desk.run(&["check", "--store", &url]).exit, 0);
+    let path = desk.path("sessions/_root/root-one.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("launch", "lunch!")).unwrap();
+    let offset = text.find('\n').unwrap() + 1;
+    let said = desk.run(&["check", "--store", &url]);
+    assert_eq!((said.exit, said.out), (7, format!("root-one event 0 at _root/root-one.jsonl:2 (byte {offset}): checksum: checksum mismatch\n")));
+    let finding = &desk.run(&["check", "--store", &url, "root-one", "--json"]).json()["findings"][0];
+    assert_eq!((&finding["path"], &finding["line"], &finding["offset"]), (&json!("_root/root-one.jsonl"), &json!(2), &json!(offset)));
 }
 
 const PROGRAM: &str = r#"

@@ -366,7 +366,7 @@ impl SessionCheck {
             match known.taken_at {
                 Some(_) if known.waits.is_none() => drop(self.waiting.remove(&known.order)),
                 Some(seq) if known.waits == Some(true) => {
-                    self.find(Place::Message(known.order), Class::TakenButWaiting, format!("event {seq} says that it has left"))
+                    self.find(Place::Message(known.order), Class::TakenButWaiting, format!("event {seq} says that it has left"));
                 }
                 // An event that was lost or cannot be read may be the one.
                 None if known.waits == Some(false) && self.log_whole && self.header.is_some() => {

@@ -3,6 +3,8 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
 };
 
 use greenroom_session::{
@@ -10,7 +12,7 @@ use greenroom_session::{
     codec::event_crc,
     event::{Body, TurnEnd},
     line::{Line, write_line},
-    message::InboxRecord,
+    message::{InboxRecord, Message, Source},
     place::path_of,
     store::{ClaimKind, Store, jsonl, jsonl::JsonlStore},
 };
@@ -130,7 +132,7 @@ const FAULTS: &[(&str, Plant, &[&str])] = &[
                 let next = lines.remove(6);
                 lines[5].push(b'x');
                 lines[5].extend(next);
-            })
+            });
         },
         &["r line 6: malformed_record @6"],
     ),
@@ -149,7 +151,7 @@ const FAULTS: &[(&str, Plant, &[&str])] = &[
                 let crc = event_crc(&sid("r"), &[&body[..], b"}"].concat());
                 body.extend(format!(",\"crc\":\"{crc:08x}\"}}").into_bytes());
                 lines[6] = body;
-            })
+            });
         },
         &["r event 4: malformed_record @7"],
     ),
@@ -174,7 +176,7 @@ const FAULTS: &[(&str, Plant, &[&str])] = &[
             change(dir, |lines| {
                 let record = InboxRecord { order: 3, held: false, message: turn("m0").into() };
                 lines[12] = write_line(&sid("r"), &Line::Message(record)).unwrap();
-            })
+            });
         },
         &["r message 3: duplicate_message @13"],
     ),
@@ -185,7 +187,7 @@ const FAULTS: &[(&str, Plant, &[&str])] = &[
                 let line = |held| write_line(&sid("r"), &Line::Message(InboxRecord { order: 3, held, message: turn("m2").into() })).unwrap();
                 lines[12] = line(true);
                 lines.insert(LINES, line(false));
-            })
+            });
         },
         &[],
     ),
@@ -196,7 +198,7 @@ const FAULTS: &[(&str, Plant, &[&str])] = &[
             change(dir, |lines| {
                 lines[LINES] = vec![0; 80];
                 lines.push(Vec::new());
-            })
+            });
         },
         &["r line 16: torn_tail @16"],
     ),
@@ -206,7 +208,7 @@ const FAULTS: &[(&str, Plant, &[&str])] = &[
             change(dir, |lines| {
                 lines[LINES] = greenroom_session::line::write_batch_line(&sid("r"), &Line::Event(Body::ActivationStart { epoch: 2 }.at(10, 5)), true).unwrap();
                 lines.push(b"{\"se".to_vec());
-            })
+            });
         },
         &["r line 16: torn_tail @16"],
     ),
@@ -218,7 +220,7 @@ const FAULTS: &[(&str, Plant, &[&str])] = &[
                 let body = br#"{"version":2,"id":"r","shape":"another"}"#;
                 let crc = crc32c::crc32c(&[b"h\0", &body[..]].concat());
                 lines[0] = [&body[..body.len() - 1], format!(",\"crc\":\"{crc:08x}\"}}").as_bytes()].concat();
-            })
+            });
         },
         &["r header: unknown_version @1"],
     ),
@@ -271,6 +273,38 @@ const FAULTS: &[(&str, Plant, &[&str])] = &[
     ("a folder that is nobody's", |dir| fs::create_dir(dir.join("Not A Name")).unwrap(), &["Not A Name: misnamed_file"]),
 ];
 
+/// The names of the classes that are planted here.
+pub(crate) fn planted() -> impl Iterator<Item = String> {
+    FAULTS.iter().flat_map(|(_, _, found)| found.iter()).filter_map(|line| line.split(" @").next()?.rsplit(' ').next().map(str::to_owned))
+}
+
+#[test]
+fn a_folder_that_is_written_meanwhile_has_no_fault() {
+    let dir = busy();
+    let f = Fixture { store: Box::new(JsonlStore::open(dir.path()).unwrap()), folder: None };
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut checks = 0;
+            while !done.load(Ordering::Relaxed) || checks == 0 {
+                assert_eq!(found(dir.path()), Vec::<String>::new(), "check {checks}");
+                checks += 1;
+            }
+        });
+        for n in 0..40 {
+            let id = format!("s{n}");
+            f.create(child(&id, "r", Some(&id), 1_000));
+            f.accept(&id, Message::turn("m0", "x".repeat(100_000), Source::User, 1).unwrap()).unwrap();
+            let (fence, _) = f.open(&id, Some(1));
+            f.accept(&id, note("n0", false)).unwrap();
+            f.claim(&fence, ClaimKind::Notes).unwrap();
+            f.end_turn(&fence, 1, TurnEnd::Completed);
+            f.one(close(&fence, f.next_seq(&id), true)).unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
 #[test]
 fn a_healthy_folder_has_no_fault() {
     let dir = busy();
@@ -303,7 +337,7 @@ fn no_flipped_bit_of_a_file_goes_unnoticed() {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         fs::write(&path, &flipped).unwrap();
-        let line = bytes[..bit / 8].iter().filter(|&&byte| byte == b'\n').count() as u64 + 1;
+        let line = bytes[..bit / 8].split(|&byte| byte == b'\n').count() as u64;
         let found = findings(dir.path());
         assert!(!found.is_empty(), "bit {} of byte {}", bit % 8, bit / 8);
         let here = found.iter().any(|finding| finding.spot.as_ref().is_some_and(|spot| spot.line == line));

@@ -218,8 +218,7 @@ fn has_hole(bytes: &[u8]) -> bool {
 fn reason(id: &SessionId, line: &[u8], error: DecodeError) -> DecodeError {
     let malformed = |what: String| DecodeError::Malformed(what);
     if has_hole(line) {
-        let run = line.iter().filter(|&&byte| byte == 0).count();
-        return malformed(format!("{run} NUL bytes stand in the line"));
+        return malformed("NUL bytes stand in the line".into());
     }
     if line.starts_with(b"\xef\xbb\xbf") {
         return malformed("a byte order mark stands before it".into());
@@ -347,8 +346,7 @@ fn is_locked(path: &Path) -> io::Result<bool> {
     match File::open(path).map(|file| file.try_lock_shared()) {
         Ok(Err(TryLockError::WouldBlock)) => Ok(true),
         Ok(Ok(())) => Ok(false),
-        Ok(Err(TryLockError::Error(error))) => Err(error),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
+        Ok(Err(TryLockError::Error(error))) | Err(error) => Err(error),
     }
 }

@@ -178,20 +178,7 @@ impl Reader for JsonlReader {
     }
 
     fn find(&mut self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError> {
-        let mut found = Vec::new();
-        for place in self.view.names(Index::all)? {
-            let id = match place.id() {
-                Some(id) => id,
-                // A long id stands in the header only.
-                None => match self.view.kept(&place, false)? {
-                    Some(kept) if kept.header.is_ok() => kept.id.clone(),
-                    _ => continue,
-                },
-            };
-            if id.as_str().starts_with(prefix) {
-                found.push(id);
-            }
-        }
+        let mut found = self.ids(|id| id.as_str().starts_with(prefix))?;
         found.sort_unstable();
         found.dedup();
         found.truncate(limit);
@@ -230,6 +217,23 @@ impl Reader for JsonlReader {
         Ok(leases)
     }
 
+    fn sessions(&mut self, after: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+        let mut found = self.ids(|id| after.is_none_or(|after| id > after))?;
+        // A session with files in two folders is named twice, so the page is cut when it is in order.
+        if found.len() > 2 * limit {
+            found.select_nth_unstable(2 * limit);
+            found.truncate(2 * limit);
+        }
+        found.sort_unstable();
+        found.dedup();
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn count(&mut self) -> Result<u64, StoreError> {
+        Ok(self.view.names(|index| index.all().len())? as u64)
+    }
+
     fn check(&mut self, id: &SessionId, see: &mut dyn FnMut(Finding)) -> Result<Option<Checked>, StoreError> {
         let Some((files, mut findings)) = check::check(&self.view, id)? else { return Ok(None) };
         let header = match self.header(id) {
@@ -261,6 +265,25 @@ impl Reader for JsonlReader {
 }
 
 impl JsonlReader {
+    /// Returns the ids of files, in no order.
+    fn ids(&self, wanted: impl Fn(&SessionId) -> bool) -> Result<Vec<SessionId>, StoreError> {
+        let mut found = Vec::new();
+        for place in self.view.names(Index::all)? {
+            let id = match place.id() {
+                Some(id) => id,
+                // A long id stands in the header only.
+                None => match self.view.kept(&place, false)? {
+                    Some(kept) if kept.header.is_ok() => kept.id.clone(),
+                    _ => continue,
+                },
+            };
+            if wanted(&id) {
+                found.push(id);
+            }
+        }
+        Ok(found)
+    }
+
     /// Returns those of some sessions that lie in the tree of `root`, and where their files are.
     fn inside(&self, ids: BTreeSet<SessionId>, root: Option<&SessionId>) -> io::Result<Vec<(SessionId, Option<Place>)>> {
         let root = root.map(name_of);

@@ -263,7 +263,7 @@ fn the_writer_syncs_every_commit_and_maps_no_memory() {
 fn index_faults(store: &SqliteStore) -> usize {
     let mut faults = 0;
     check(&mut *store.reader().unwrap(), None, &mut |seen| {
-        faults += usize::from(matches!(seen, Seen::Finding(found) if found.class.severity() == Severity::Index))
+        faults += usize::from(matches!(seen, Seen::Finding(found) if found.class.severity() == Severity::Index));
     })
     .unwrap();
     faults

@@ -445,7 +445,7 @@ impl QueryError {
 
     pub(crate) fn from_load(error: LoadError) -> Self {
         match error {
-            LoadError::NotFound(id) => Self::SessionNotFound(id),
+            LoadError::NotFound(id) | LoadError::Removed(id) => Self::SessionNotFound(id),
             LoadError::Store(error) => Self::PersistenceFailed(Arc::new(error)),
             LoadError::Corrupt { session, place, source } => Self::Corrupt { session, reason: format!("{place}: {source}") },
             LoadError::Fold { session, source } => Self::InvalidSurface { session, reason: source.to_string() },

@@ -187,7 +187,7 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     fn is_holders(&self) -> bool {
-        !matches!(self.op, Op::Create(_) | Op::Accept(_))
+        matches!(self.op, Op::Open(_) | Op::Append(_) | Op::Claim(_) | Op::Close(_))
     }
 
     fn bytes(&self) -> usize {
@@ -201,7 +201,8 @@ impl Waiter {
             Op::Accept(op) => op.message.content.iter().map(greenroom_session::message::Block::len).sum(),
             Op::Create(op) => events(&op.events),
             Op::Append(op) => events(&op.events),
-            Op::Open(_) | Op::Claim(_) | Op::Close(_) => 0,
+            Op::Import(op) => events(op.events()),
+            Op::Open(_) | Op::Claim(_) | Op::Close(_) | Op::Release(_) | Op::Remove(_) => 0,
         }
     }
 }

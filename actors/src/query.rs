@@ -337,7 +337,7 @@ fn header(reader: &mut dyn Reader, live: &LiveTable, id: &SessionId) -> Result<O
         }
         // What is live is known even where nothing of it is stored.
         Ok(None) => Ok(live.get(id).map(|view| view.header.clone())),
-        Err(LoadError::NotFound(_)) => Ok(None),
+        Err(LoadError::NotFound(_) | LoadError::Removed(_)) => Ok(None),
         Err(error) => Err(QueryError::from_load(error)),
     }
 }

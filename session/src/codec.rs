@@ -12,9 +12,9 @@ use thiserror::Error;
 use crate::{
     event::{Body, Event, SurfaceOp},
     header::{HEADER_VERSION, Header},
-    id::{Order, Seq, SessionId},
+    id::{MessageId, Order, Seq, SessionId},
     limits::{MAX_EVENT_BYTES, MAX_INTEGER, MAX_JSON_DEPTH},
-    message::Message,
+    message::{Message, MessageKind, Tombstone},
 };
 
 /// Bytes of a record and their checksum.
@@ -349,6 +349,64 @@ pub fn message_crc(id: &SessionId, order: Order, held: bool, body: &[u8]) -> u32
     crc = crc32c::crc32c_append(crc, order.to_string().as_bytes());
     crc = crc32c::crc32c_append(crc, if held { b"\x001\0" } else { b"\x000\0" });
     crc32c::crc32c_append(crc, body)
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireTombstone<'a> {
+    taken: Order,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    held: bool,
+    #[serde(borrow)]
+    id: Cow<'a, str>,
+    kind: MessageKind,
+    wake: bool,
+    #[serde(borrow)]
+    hash: Cow<'a, str>,
+}
+
+/// Encodes what remains of a message of session `id`.
+///
+/// # Errors
+/// [`EncodeError::Json`] never, as far as is known.
+pub fn encode_tombstone(id: &SessionId, tombstone: &Tombstone) -> Result<Encoded, EncodeError> {
+    let wire = WireTombstone {
+        taken: tombstone.order,
+        held: tombstone.held,
+        id: tombstone.id.as_str().into(),
+        kind: tombstone.kind,
+        wake: tombstone.wake,
+        hash: tombstone.hash.to_string().into(),
+    };
+    let body = serde_json::to_vec(&wire).map_err(EncodeError::Json)?;
+    let crc = tombstone_crc(id, &body);
+    Ok(Encoded { body, crc })
+}
+
+/// Decodes what remains of a message of session `id`.
+///
+/// # Errors
+/// [`DecodeError`] naming what is wrong.
+pub fn decode_tombstone(id: &SessionId, body: &[u8], crc: u32) -> Result<Tombstone, DecodeError> {
+    if tombstone_crc(id, body) != crc {
+        return Err(DecodeError::Checksum);
+    }
+    let wire: WireTombstone<'_> = serde_json::from_slice(body).map_err(malformed)?;
+    let no = |what: &str| DecodeError::Malformed(format!("`{what}` is none"));
+    Ok(Tombstone {
+        order: wire.taken,
+        id: MessageId::new(&wire.id).map_err(|_| no("id"))?,
+        kind: wire.kind,
+        wake: wire.wake,
+        hash: wire.hash.parse().map_err(|_| no("hash"))?,
+        held: wire.held,
+    })
+}
+
+/// Returns the checksum of the body of what remains of a message.
+pub(crate) fn tombstone_crc(id: &SessionId, body: &[u8]) -> u32 {
+    let prefix = crc32c::crc32c_append(crc32c::crc32c(b"t\0"), id.as_str().as_bytes());
+    crc32c::crc32c_append(crc32c::crc32c_append(prefix, b"\0"), body)
 }
 
 /// Returns how deep the brackets of a JSON text nest. Iterative, so that no input can exhaust the stack.

@@ -14,7 +14,7 @@ use crate::{
     head::{FoldError, Head},
     header::Header,
     id::{MessageId, Order, Seq},
-    message::{Block, InboxRecord, MessageKind},
+    message::{Block, InboxRecord, MessageKind, Tombstone},
     surface::Surface,
 };
 
@@ -267,6 +267,14 @@ impl Fold {
         self.head.next_order = self.head.next_order.max(record.order + 1);
         self.head.pend(&record.message, record.held);
         self.pending.insert(record.order, record);
+    }
+
+    /// Moves on by what remains of a message that has left the inbox.
+    pub fn apply_taken(&mut self, tombstone: &Tombstone) {
+        self.head.next_order = self.head.next_order.max(tombstone.order + 1);
+        if tombstone.held {
+            self.head.hold();
+        }
     }
 
     /// Tells the order that the next message gets, where messages that have left the inbox were not folded.

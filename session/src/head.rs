@@ -58,7 +58,7 @@ pub struct Head {
     pub pending_quiet: u64,
     /// Pending requests of other processes.
     pub pending_controls: u64,
-    /// Pending records that are held.
+    /// Records of the inbox that are held: of messages that wait, and of messages that have left it while their turn is not finished.
     pub held: u64,
 }
 
@@ -370,6 +370,21 @@ impl Head {
     /// Counts a message that left the inbox.
     pub fn take(&mut self, message: &Message, held: bool) {
         self.count(message, held, -1);
+    }
+
+    /// Counts a held record of a message that has left the inbox.
+    pub fn hold(&mut self) {
+        self.held += 1;
+    }
+
+    /// Lets go of every held record.
+    pub fn release(&mut self) {
+        self.held = 0;
+    }
+
+    /// Returns the number of messages that a turn is still to serve or to finish, held or not. Quiet notes are none.
+    pub fn outstanding(&self) -> u64 {
+        self.pending_turns + self.pending_wakes + u64::from(self.is_unfinished())
     }
 
     fn count(&mut self, message: &Message, held: bool, by: i64) {

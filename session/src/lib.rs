@@ -15,6 +15,7 @@
 //! - [`recover`]: the closing events of a turn that a crash cut off.
 //! - [`turns`]: which message becomes the next turn, and the events that open it.
 //! - [`store`]: the [`Store`](store::Store) trait, its operations, and the stores.
+//! - [`transfer`]: sessions to a folder of files and back.
 //! - [`listing`]: what a listing says of a child.
 //! - [`check`](mod@check): verifying a store, with findings as values.
 //! - [`text`]: the rule for labels, and how text is shown so that a terminal obeys none of it. [`limits`]: the bounds.
@@ -46,6 +47,7 @@
 pub mod check;
 pub mod clock;
 pub mod codec;
+mod departed;
 pub mod descriptor;
 pub mod event;
 pub mod fold;
@@ -61,4 +63,5 @@ pub mod recover;
 pub mod store;
 pub mod surface;
 pub mod text;
+pub mod transfer;
 pub mod turns;

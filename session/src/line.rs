@@ -1,19 +1,21 @@
 //! How a record stands on a line of text: its body with the checksum as the last key. Used for export, for fixtures, and for stores of JSON Lines.
 //!
-//! What kind of record a line is shows in its first key: `version` for the header, `seq` for an event, `order` for an inbox record.
+//! What kind of record a line is shows in its first key: `version` for the header, `seq` for an event, `order` for an inbox record, `taken` for what remains of
+//! one.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use thiserror::Error;
 
 use crate::{
     codec::{
-        DecodeError, EncodeError, decode_event, decode_header, decode_message, encode_event, encode_header, encode_message, event_crc, header_crc, message_crc,
+        DecodeError, EncodeError, Encoded, decode_event, decode_header, decode_message, decode_tombstone, encode_event, encode_header, encode_message,
+        encode_tombstone, event_crc, header_crc, message_crc, tombstone_crc,
     },
     event::Event,
     header::Header,
     id::{Order, Seq, SessionId},
-    message::InboxRecord,
+    message::{InboxRecord, Tombstone},
 };
 
 /// One record of a session, header included.
@@ -35,6 +37,8 @@ pub enum Line {
     Event(Event),
     /// A message.
     Message(InboxRecord),
+    /// What remains of a message that has left the inbox.
+    Taken(Tombstone),
 }
 
 /// Why a line holds no record.
@@ -99,36 +103,61 @@ pub fn write_line(id: &SessionId, line: &Line) -> Result<Vec<u8>, EncodeError> {
 /// # Errors
 /// [`EncodeError`] as the record's encoding.
 pub fn write_batch_line(id: &SessionId, line: &Line, more: bool) -> Result<Vec<u8>, EncodeError> {
-    let go_on = |mut body: Vec<u8>| {
-        if more {
-            body.pop();
-            body.extend_from_slice(MORE);
-        }
-        body
-    };
-    let (mut bytes, crc) = match line {
-        Line::Header(header) => {
-            let body = go_on(encode_header(header)?.body);
-            let crc = header_crc(&body);
-            (body, crc)
-        }
-        Line::Event(event) => {
-            let body = go_on(encode_event(id, event)?.body);
-            let crc = event_crc(id, &body);
-            (body, crc)
-        }
-        Line::Message(record) => {
-            let body = go_on(encode_message(&record.message)?);
-            let crc = message_crc(id, record.order, record.held, &body);
-            let mut bytes = format!("{{\"order\":{},{}", record.order, if record.held { "\"held\":true," } else { "" }).into_bytes();
-            bytes.extend_from_slice(body.get(1..).unwrap_or_default());
-            (bytes, crc)
-        }
-    };
+    let mut text = Vec::new();
+    match line {
+        Line::Header(header) => seal_more(&mut text, encode_header(header)?, more, header_crc),
+        Line::Event(event) => seal_more(&mut text, encode_event(id, event)?, more, |body| event_crc(id, body)),
+        Line::Message(record) => seal_message_more(&mut text, id, record.order, record.held, encode_message(&record.message)?, more),
+        Line::Taken(tombstone) => seal_more(&mut text, encode_tombstone(id, tombstone)?, more, |body| tombstone_crc(id, body)),
+    }
+    Ok(text)
+}
+
+/// Appends a record that stands on its line as it is, with its checksum. All but waiting messages do.
+pub(crate) fn seal(text: &mut Vec<u8>, Encoded { body, crc }: &Encoded) {
+    seal_body(text, body, *crc);
+}
+
+/// Appends a body with its checksum.
+pub(crate) fn seal_body(text: &mut Vec<u8>, body: &[u8], crc: u32) {
+    text.reserve(body.len() + TAIL);
     // The body is an object; its closing brace moves behind the checksum.
-    bytes.pop();
-    bytes.extend_from_slice(format!(",\"crc\":\"{crc:08x}\"}}").as_bytes());
-    Ok(bytes)
+    text.extend_from_slice(body.split_last().map_or(&[][..], |(_, body)| body));
+    text.extend_from_slice(br#","crc":""#);
+    for shift in (0..8).rev() {
+        let nibble = (crc >> (shift * 4)) & 15;
+        text.push(char::from_digit(nibble, 16).map_or(b'0', |digit| u8::try_from(digit).unwrap_or(b'0')));
+    }
+    text.extend_from_slice(br#""}"#);
+}
+
+/// Appends a waiting message with its place and its checksum.
+pub(crate) fn seal_message(text: &mut Vec<u8>, order: Order, held: bool, body: &[u8], crc: u32) {
+    text.extend_from_slice(format!("{{\"order\":{order},{}", if held { "\"held\":true," } else { "" }).as_bytes());
+    seal_body(text, body.get(1..).unwrap_or_default(), crc);
+}
+
+fn seal_more(text: &mut Vec<u8>, encoded: Encoded, more: bool, crc_of: impl Fn(&[u8]) -> u32) {
+    if more {
+        let body = with_more(encoded.body);
+        let crc = crc_of(&body);
+        seal_body(text, &body, crc);
+    } else {
+        seal(text, &encoded);
+    }
+}
+
+/// Appends a waiting message of a batch, whatever its body says.
+pub(crate) fn seal_message_more(text: &mut Vec<u8>, id: &SessionId, order: Order, held: bool, body: Vec<u8>, more: bool) {
+    let body = if more { with_more(body) } else { body };
+    let crc = message_crc(id, order, held, &body);
+    seal_message(text, order, held, &body, crc);
+}
+
+fn with_more(mut body: Vec<u8>) -> Vec<u8> {
+    body.pop();
+    body.extend_from_slice(MORE);
+    body
 }
 
 /// Reads a line of session `id`, given without its line feed. `next_seq` is the seq that an event must have.
@@ -136,8 +165,25 @@ pub fn write_batch_line(id: &SessionId, line: &Line, more: bool) -> Result<Vec<u
 /// # Errors
 /// [`LineError`] naming what is wrong.
 pub fn read_line(id: &SessionId, next_seq: Seq, line: &[u8]) -> Result<Line, LineError> {
+    read_verbatim(id, next_seq, line).map(|(line, _)| line)
+}
+
+/// Reads a line as [`read_line`] does, and returns the record's bytes and checksum with it, so that a store can keep it as it came.
+///
+/// ```
+/// use greenroom_session::{codec::encode_event, event::Body, id::SessionId, line::{Line, read_verbatim, write_line}};
+/// let root = SessionId::new("root")?;
+/// let event = Body::EndSeed {}.at(0, 1_000);
+/// let text = write_line(&root, &Line::Event(event.clone()))?;
+/// assert_eq!(read_verbatim(&root, 0, &text)?, (Line::Event(event.clone()), encode_event(&root, &event)?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`LineError`] naming what is wrong.
+pub fn read_verbatim(id: &SessionId, next_seq: Seq, line: &[u8]) -> Result<(Line, Encoded), LineError> {
     let (body, crc) = split(line).ok_or(LineError::NoChecksum)?;
-    read_body(id, next_seq, &body, crc)
+    read_body(id, next_seq, body, crc)
 }
 
 /// Reads a line of a batch of session `id` as [`read_line`] does, and tells whether the batch goes on with the next line.
@@ -145,17 +191,26 @@ pub fn read_line(id: &SessionId, next_seq: Seq, line: &[u8]) -> Result<Line, Lin
 /// # Errors
 /// [`LineError`] naming what is wrong.
 pub fn read_batch_line(id: &SessionId, next_seq: Seq, line: &[u8]) -> Result<(Line, bool), LineError> {
-    let (mut body, crc) = split(line).ok_or(LineError::NoChecksum)?;
-    if !body.ends_with(MORE) {
-        return Ok((read_body(id, next_seq, &body, crc)?, false));
+    read_batch_verbatim(id, next_seq, line).map(|(line, _, more)| (line, more))
+}
+
+/// Reads a line of a batch as [`read_verbatim`] does: with the record's bytes and checksum as they are outside of a batch.
+///
+/// # Errors
+/// [`LineError`] naming what is wrong.
+pub(crate) fn read_batch_verbatim(id: &SessionId, next_seq: Seq, line: &[u8]) -> Result<(Line, Encoded, bool), LineError> {
+    let (mut body, mut crc) = split(line).ok_or(LineError::NoChecksum)?;
+    let more = body.ends_with(MORE);
+    if more {
+        if checksum(id, &body)? != crc {
+            return Err(DecodeError::Checksum.into());
+        }
+        body.truncate(body.len() - MORE.len());
+        body.push(b'}');
+        crc = checksum(id, &body)?;
     }
-    if checksum(id, &body)? != crc {
-        return Err(DecodeError::Checksum.into());
-    }
-    body.truncate(body.len() - MORE.len());
-    body.push(b'}');
-    let crc = checksum(id, &body)?;
-    Ok((read_body(id, next_seq, &body, crc)?, true))
+    let (line, encoded) = read_body(id, next_seq, body, crc)?;
+    Ok((line, encoded, more))
 }
 
 /// Tells whether a line is a record of session `id` as it was written, wherever it stands.
@@ -168,16 +223,52 @@ pub(crate) fn says_more(line: &[u8]) -> bool {
     line.len().checked_sub(TAIL + MORE.len() - 1).and_then(|at| line.get(at..)).is_some_and(|tail| tail.starts_with(br#","more":true,"#))
 }
 
-fn read_body(id: &SessionId, next_seq: Seq, body: &[u8], crc: u32) -> Result<Line, LineError> {
-    if body.starts_with(HEADER) {
-        return Ok(Line::Header(decode_header(id, body, crc)?));
+/// Returns a line of a batch as it stands where there are no batches. Its checksum has been looked at before.
+pub(crate) fn without_more<'a>(id: &SessionId, line: &'a [u8]) -> Result<Cow<'a, [u8]>, LineError> {
+    if !says_more(line) {
+        return Ok(Cow::Borrowed(line));
     }
-    if body.starts_with(EVENT) {
-        return Ok(Line::Event(decode_event(id, next_seq, body, crc)?));
+    let (mut body, _) = split(line).ok_or(LineError::NoChecksum)?;
+    body.truncate(body.len() - MORE.len());
+    body.push(b'}');
+    let crc = checksum(id, &body)?;
+    let mut text = Vec::with_capacity(line.len());
+    seal_body(&mut text, &body, crc);
+    Ok(Cow::Owned(text))
+}
+
+/// Tells whether a line is one of an event.
+pub(crate) fn is_event(line: &[u8]) -> bool {
+    line.starts_with(EVENT)
+}
+
+/// Returns the order and the body of a waiting message, as it was accepted; `None` for another line. Its checksum has been looked at before.
+pub(crate) fn waiting_body(line: &[u8]) -> Option<(Order, Vec<u8>)> {
+    let (mut body, _) = split(line).filter(|(body, _)| body.starts_with(b"{\"order\":"))?;
+    if body.ends_with(MORE) {
+        body.truncate(body.len() - MORE.len());
+        body.push(b'}');
     }
-    let (order, held, body) = split_place(body).ok_or(LineError::Unknown)?;
-    let message = decode_message(id, order, held, &body, crc)?;
-    Ok(Line::Message(InboxRecord { order, held, message: Arc::new(message) }))
+    split_place(&body).map(|(order, _, body)| (order, body))
+}
+
+const HEADER: &[u8] = b"{\"version\":";
+const EVENT: &[u8] = b"{\"seq\":";
+const TAKEN: &[u8] = b"{\"taken\":";
+
+fn read_body(id: &SessionId, next_seq: Seq, body: Vec<u8>, crc: u32) -> Result<(Line, Encoded), LineError> {
+    let line = if body.starts_with(HEADER) {
+        Line::Header(decode_header(id, &body, crc)?)
+    } else if body.starts_with(EVENT) {
+        Line::Event(decode_event(id, next_seq, &body, crc)?)
+    } else if body.starts_with(TAKEN) {
+        Line::Taken(decode_tombstone(id, &body, crc)?)
+    } else {
+        let (order, held, body) = split_place(&body).ok_or(LineError::Unknown)?;
+        let message = decode_message(id, order, held, &body, crc)?;
+        return Ok((Line::Message(InboxRecord { order, held, message: Arc::new(message) }), Encoded { body, crc }));
+    };
+    Ok((line, Encoded { body, crc }))
 }
 
 /// Computes the checksum of a body by the kind of record that it is.
@@ -188,12 +279,12 @@ fn checksum(id: &SessionId, body: &[u8]) -> Result<u32, LineError> {
     if body.starts_with(EVENT) {
         return Ok(event_crc(id, body));
     }
+    if body.starts_with(TAKEN) {
+        return Ok(tombstone_crc(id, body));
+    }
     let (order, held, body) = split_place(body).ok_or(LineError::Unknown)?;
     Ok(message_crc(id, order, held, &body))
 }
-
-const HEADER: &[u8] = b"{\"version\":";
-const EVENT: &[u8] = b"{\"seq\":";
 
 /// Takes the checksum off.
 fn split(line: &[u8]) -> Option<(Vec<u8>, u32)> {
@@ -241,7 +332,9 @@ mod tests {
             Line::Header(NewSession::root(id.clone()).at(5)),
             Line::Event(Body::EndSeed {}.at(0, 6)),
             Line::Message(InboxRecord { order: 0, held: false, message: message.clone() }),
-            Line::Message(InboxRecord { order: 12, held: true, message }),
+            Line::Message(InboxRecord { order: 12, held: true, message: message.clone() }),
+            Line::Taken(Tombstone::of(&InboxRecord { order: 7, held: false, message: message.clone() })),
+            Line::Taken(Tombstone { held: true, ..Tombstone::of(&InboxRecord { order: 0, held: true, message }) }),
         ]
     }
 

@@ -1,6 +1,6 @@
 //! Messages: what is said to a session, by whom, and how it waits in the inbox.
 
-use std::sync::Arc;
+use std::{fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -366,10 +366,38 @@ impl std::io::Write for HashWriter<'_> {
 /// }
 /// assert_eq!(hash("hello")?, hash("hello")?);
 /// assert_ne!(hash("hello")?, hash("hello ")?);
+/// assert_eq!(hash("hello")?.to_string().parse(), Ok(hash("hello")?));
 /// # Ok::<(), MessageError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BodyHash(pub [u8; 16]);
+
+impl fmt::Display for BodyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl FromStr for BodyHash {
+    type Err = NotAHash;
+
+    fn from_str(text: &str) -> Result<Self, NotAHash> {
+        let hex = text.len() == 32 && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| hex).ok_or(NotAHash)?;
+        Ok(Self(number.to_be_bytes()))
+    }
+}
+
+/// The text is not 32 lower-case hex digits.
+///
+/// ```
+/// use greenroom_session::message::{BodyHash, NotAHash};
+/// assert_eq!("abc".parse::<BodyHash>(), Err(NotAHash));
+/// assert_eq!(NotAHash.to_string(), "a hash has 32 lower-case hex digits");
+/// ```
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+#[error("a hash has 32 lower-case hex digits")]
+pub struct NotAHash;
 
 /// A message in its place in the inbox.
 ///
@@ -395,6 +423,41 @@ pub struct InboxRecord {
     pub held: bool,
     /// The message.
     pub message: Arc<Message>,
+}
+
+/// What remains of a message that has left the inbox: enough to tell the same message sent again from another one under its id.
+///
+/// ```
+/// use std::sync::Arc;
+/// use greenroom_session::message::{InboxRecord, Message, Source, Tombstone};
+/// let message = Arc::new(Message::turn("m0", "Begin.", Source::User, 1_000)?);
+/// let remains = Tombstone::of(&InboxRecord { order: 3, held: true, message: message.clone() });
+/// assert_eq!((remains.order, remains.id.as_str(), remains.hash), (3, "m0", message.hash()));
+/// assert!(!remains.held); // what has left waits for nothing
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tombstone {
+    /// The message's place.
+    pub order: Order,
+    /// Its id.
+    pub id: MessageId,
+    /// What became of it.
+    pub kind: MessageKind,
+    /// Whether it opened a turn when nothing else did.
+    pub wake: bool,
+    /// What its body was.
+    pub hash: BodyHash,
+    /// Whether the session was imported while something of this message was still to be done, and waits for an activation by hand.
+    pub held: bool,
+}
+
+impl Tombstone {
+    /// Returns what remains of a message when it leaves.
+    pub fn of(record: &InboxRecord) -> Self {
+        let InboxRecord { order, message, .. } = record;
+        Self { order: *order, id: message.id.clone(), kind: message.kind, wake: message.wake, hash: message.hash(), held: false }
+    }
 }
 
 #[cfg(test)]

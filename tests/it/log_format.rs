@@ -10,7 +10,7 @@ use greenroom::session::{
     header::NewSession,
     id::{EffectKind, MessageId, SessionId},
     line::{Line, read_line, write_line},
-    message::{Block, Control, InboxRecord, Message, MessageKind, Source},
+    message::{Block, Control, InboxRecord, Message, MessageKind, Source, Tombstone},
 };
 use serde_json::json;
 
@@ -167,6 +167,40 @@ fn child_lines() -> Vec<Line> {
     lines
 }
 
+/// An export: a whole inbox, of a root whose first turn was cut off and that waits to be activated.
+fn export_lines() -> Vec<Line> {
+    let message = |id: &str, kind, wake| Message::with(message_id(id), kind, vec![Block::text("word")], Source::Host, 5, wake).unwrap();
+    let record = |order, held, message: Message| InboxRecord { order, held, message: Arc::new(message) };
+    let taken = |order, held, message| Line::Taken(Tombstone { held, ..Tombstone::of(&record(order, false, message)) });
+    let request = |id: &str| Message::control(message_id(id), Control::Withdraw { target: message_id("m3") }, 7);
+    let served = message("m0", MessageKind::Turn, true);
+    let opened = RootOpened { label: "export".into(), agent: "editor".into(), program_sha256: None, vars: [].into(), seed: None, params: None };
+    let bodies = [
+        Body::RootOpened(opened),
+        Body::EndSeed {},
+        Body::ActivationStart { epoch: 1 },
+        Body::TurnStart { turn: 1, message: message_id("m0"), attempt: 1 },
+        Body::user_message(&served),
+        Body::NoteJoined { turn: 1, notes: vec![message_id("n1"), message_id("n2")] },
+        Body::user_message(&message("n1", MessageKind::Note, false)),
+        Body::user_message(&message("n2", MessageKind::Note, true)),
+        Body::ControlAnswered { control: message_id("c4"), op: "withdraw".into(), outcome: "done".into() },
+        Body::MessageWithdrawn { message: message_id("m3"), by: "user".into() },
+    ];
+    let mut lines = vec![Line::Header(NewSession::root(id("export")).at(1_764_512_345_678))];
+    lines.extend(bodies.into_iter().zip(0..).map(|(body, seq)| Line::Event(body.at(seq, 1_764_512_345_679))));
+    lines.extend([
+        taken(0, true, served),
+        taken(1, false, message("n1", MessageKind::Note, false)),
+        taken(2, false, message("n2", MessageKind::Note, true)),
+        taken(3, false, message("m3", MessageKind::Turn, true)),
+        taken(4, false, request("c4")),
+        Line::Message(record(5, true, message("m5", MessageKind::Turn, true))),
+        Line::Message(record(6, false, message("n6", MessageKind::Note, false))),
+    ]);
+    lines
+}
+
 fn text(session: &SessionId, lines: &[Line]) -> String {
     lines.iter().map(|line| String::from_utf8(write_line(session, line).unwrap()).unwrap() + "\n").collect()
 }
@@ -182,8 +216,8 @@ fn read(session: &SessionId, text: &str) -> Vec<Line> {
         .collect()
 }
 
-fn fixtures() -> [(&'static str, SessionId, Vec<Line>); 2] {
-    [("every-kind.jsonl", id("root"), root_lines()), ("child.jsonl", id("child"), child_lines())]
+fn fixtures() -> [(&'static str, SessionId, Vec<Line>); 3] {
+    [("every-kind.jsonl", id("root"), root_lines()), ("child.jsonl", id("child"), child_lines()), ("export.jsonl", id("export"), export_lines())]
 }
 
 /// Writes the fixtures where they are missing; a file that exists is never written.
@@ -211,6 +245,7 @@ fn the_fixture_folds_to_what_its_story_says() {
             Line::Header(found) => header = Some(Arc::new(found)),
             Line::Event(event) => events.push(event),
             Line::Message(record) => records.push(record),
+            Line::Taken(tombstone) => panic!("nothing of this fixture has left the inbox: {tombstone:?}"),
         }
     }
     assert_eq!(lines.len(), 1 + events.len() + records.len());

@@ -26,7 +26,7 @@ use greenroom_session::{
     fold::DescriptorState,
     header::Header,
     id::Epoch,
-    store::ClaimKind,
+    store::{ClaimKind, Refused},
     turns::Claimed,
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -228,7 +228,7 @@ impl Actor for Activation {
             }
             Err(error) => {
                 // What is on disk is what happened; the next epoch starts from there.
-                let fenced = matches!(error, WriteError::Refused(greenroom_session::store::Refused::Fenced { .. }));
+                let fenced = matches!(error, WriteError::Refused(Refused::Fenced { .. } | Refused::Removed(_)));
                 tracing::warn!(session = %state.view.id(), code = error.code(), %error, "an epoch ended by a failed write");
                 state.drop_turn();
                 state.guard.reason = if fenced { EpochEnd::Fenced } else { EpochEnd::Failed };

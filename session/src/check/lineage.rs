@@ -49,7 +49,7 @@ enum Above {
 fn readable(found: Result<Option<Arc<Header>>, LoadError>) -> Result<Above, StoreError> {
     match found {
         Ok(Some(header)) => Ok(Above::Here(header)),
-        Ok(None) | Err(LoadError::NotFound(_)) => Ok(Above::Missing),
+        Ok(None) | Err(LoadError::NotFound(_) | LoadError::Removed(_)) => Ok(Above::Missing),
         Err(LoadError::Store(error)) => Err(error),
         Err(LoadError::Corrupt { .. } | LoadError::Fold { .. }) => Ok(Above::Damaged),
     }

@@ -135,7 +135,7 @@ fn one(reader: &mut dyn Reader, id: &SessionId, see: &mut dyn FnMut(Seen)) -> Re
 pub fn check_by_reading<R: Reader + ?Sized>(reader: &mut R, id: &SessionId, see: &mut dyn FnMut(Finding)) -> Result<Option<Checked>, StoreError> {
     let header = match reader.header(id) {
         Ok(Some(header)) => Ok(header),
-        Ok(None) | Err(LoadError::NotFound(_)) => return Ok(None),
+        Ok(None) | Err(LoadError::NotFound(_) | LoadError::Removed(_)) => return Ok(None),
         Err(LoadError::Store(error)) => return Err(error),
         Err(LoadError::Corrupt { source, .. }) => Err(source),
         Err(LoadError::Fold { source, .. }) => Err(crate::codec::DecodeError::Malformed(source.to_string())),
@@ -155,7 +155,7 @@ pub fn check_by_reading<R: Reader + ?Sized>(reader: &mut R, id: &SessionId, see:
                 session.event(session.next_seq(), Err(source));
                 break;
             }
-            Err(LoadError::NotFound(_) | LoadError::Fold { .. }) => break,
+            Err(LoadError::NotFound(_) | LoadError::Removed(_) | LoadError::Fold { .. }) => break,
         };
         if events.is_empty() {
             break;

@@ -12,6 +12,7 @@ use std::{
 use super::finding::{Class, Finding, Place, Severity};
 use crate::{
     codec::DecodeError,
+    departed::leaving,
     descriptor::DescriptorError,
     event::{Body, Event},
     fold::{DescriptorState, Fold},
@@ -19,16 +20,16 @@ use crate::{
     header::Header,
     id::{MessageId, Order, Seq, SessionId},
     listing::{Verdict, verdict},
-    message::{Block, InboxRecord, Message, MessageKind},
+    message::{Block, InboxRecord, Message, MessageKind, Tombstone},
 };
 
 /// A message as a store keeps it.
 ///
 /// ```
-/// use greenroom_session::{check::Kept, id::MessageId, message::MessageKind};
-/// let gone = Kept::Taken { id: MessageId::new("m0")?, kind: MessageKind::Turn };
-/// assert!(matches!(gone, Kept::Taken { kind: MessageKind::Turn, .. }));
-/// # Ok::<(), greenroom_session::id::IdError>(())
+/// use greenroom_session::{check::Kept, message::{Message, Source}};
+/// let message = Message::turn("m0", "Begin.", Source::User, 1_000)?;
+/// assert!(matches!(Kept::Waiting { message, held: false }, Kept::Waiting { message, .. } if message.text() == "Begin."));
+/// # Ok::<(), greenroom_session::message::MessageError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kept {
@@ -46,13 +47,8 @@ pub enum Kept {
         /// Whether it is held.
         held: bool,
     },
-    /// It has left the inbox.
-    Taken {
-        /// Its id.
-        id: MessageId,
-        /// What it was.
-        kind: MessageKind,
-    },
+    /// It has left the inbox, and this remains.
+    Taken(Tombstone),
 }
 
 /// What a session's records say, once all of them were seen.
@@ -135,6 +131,7 @@ pub struct SessionCheck {
     orders: Vec<Order>,
     known: HashMap<MessageId, Known>,
     waiting: BTreeMap<Order, InboxRecord>,
+    held_taken: BTreeMap<Order, Tombstone>,
     /// Names in the log of messages that have not come yet.
     unknown: Vec<(MessageId, Seq)>,
 }
@@ -158,6 +155,7 @@ impl SessionCheck {
             orders: Vec::new(),
             known: HashMap::new(),
             waiting: BTreeMap::new(),
+            held_taken: BTreeMap::new(),
             unknown: Vec::new(),
         };
         match header {
@@ -197,7 +195,15 @@ impl SessionCheck {
         let (id, kind, waits, held) = match record {
             Ok(Kept::Waiting { message, held }) => self.wait(order, message, held, Some(true)),
             Ok(Kept::Logged { message, held }) => self.wait(order, message, held, None),
-            Ok(Kept::Taken { id, kind }) => (id, kind, Some(false), false),
+            Ok(Kept::Taken(tombstone)) => {
+                let known = (tombstone.id.clone(), tombstone.kind, Some(false), tombstone.held);
+                if tombstone.held {
+                    self.held_taken.insert(order, tombstone);
+                } else {
+                    self.held_taken.remove(&order);
+                }
+                known
+            }
             Err(error) => {
                 self.orders.push(order);
                 self.inbox_whole = false;
@@ -207,7 +213,7 @@ impl SessionCheck {
         };
         match self.known.get_mut(&id) {
             // Released: the same record again, and no longer held.
-            Some(known) if waits.is_none() && known.order == order && known.held && !held => {
+            Some(known) if known.order == order && known.waits == waits && known.held && !held => {
                 known.held = false;
                 return;
             }
@@ -261,8 +267,8 @@ impl SessionCheck {
                 return;
             }
         };
-        if self.header.as_ref().is_some_and(|header| seq >= header.seed_length) {
-            self.own(&event);
+        if let Some(seed_length) = self.header.as_ref().map(|header| header.seed_length) {
+            self.own(&event, seed_length);
         }
         if let Body::Opaque(opaque) = &event.body
             && !event.ignorable
@@ -286,19 +292,19 @@ impl SessionCheck {
         }
     }
 
-    /// Looks at what an event of the own suffix says of messages.
-    fn own(&mut self, event: &Event) {
-        let seq = event.seq;
-        match &event.body {
-            Body::EndSeed {} => self.ended_seed = true,
-            // A turn that notes opened is named for one of them, and takes it with those that join.
-            Body::TurnStart { message, attempt: 1, .. } if self.known.get(message).is_none_or(|known| known.kind != MessageKind::Note) => {
-                self.take(message, seq, Some(MessageKind::Turn));
-            }
-            Body::NoteJoined { notes, .. } => notes.iter().for_each(|note| self.take(note, seq, Some(MessageKind::Note))),
-            Body::MessageWithdrawn { message, .. } => self.take(message, seq, None),
-            Body::ControlAnswered { control, .. } => self.take(control, seq, Some(MessageKind::Control)),
-            _ => {}
+    /// Looks at what an event says of messages.
+    fn own(&mut self, event: &Event, seed_length: Seq) {
+        if event.body == (Body::EndSeed {}) && event.seq >= seed_length {
+            self.ended_seed = true;
+        }
+        // A message is taken by the first attempt at it.
+        let again = matches!(event.body, Body::TurnStart { attempt, .. } if attempt > 1);
+        if again {
+            return;
+        }
+        let (ids, kind) = leaving(event, seed_length);
+        for id in ids {
+            self.take(id, event.seq, kind);
         }
     }
 
@@ -307,6 +313,10 @@ impl SessionCheck {
             self.unknown.push((id.clone(), seq));
             return;
         };
+        if kind == Some(MessageKind::Turn) && known.kind == MessageKind::Note {
+            // A turn that notes opened is named for one of them, which joins it with the others.
+            return;
+        }
         let order = known.order;
         if let Some(before) = known.taken_at.replace(seq) {
             self.find(Place::Event(seq), Class::TakenTwice, format!("message {order} has left the inbox at event {before} already"));
@@ -325,6 +335,9 @@ impl SessionCheck {
         let derived = self.fold.take().filter(|_| whole).map(|mut fold| {
             for record in std::mem::take(&mut self.waiting).into_values() {
                 fold.apply_message(record);
+            }
+            for tombstone in self.held_taken.values() {
+                fold.apply_taken(tombstone);
             }
             fold.set_next_order(next_order);
             (fold.head().clone(), verdict(&fold))

@@ -9,23 +9,23 @@ use std::{
     sync::Arc,
 };
 
-use super::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Open, Refused, check_begun, check_ended, check_lived};
+use super::{
+    Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, InboxLine, Open, Refused, check_begun, check_ended, check_lived, check_taken, import::Checked,
+};
 use crate::{
     codec::{check_event, check_message},
+    departed::leaving,
     event::{Body, Event},
     head::Head,
     header::Header,
     id::{MessageId, Order, OwnerId, Seq},
     listing::Verdict,
-    message::{BodyHash, InboxRecord, Message, MessageKind},
+    message::{BodyHash, InboxRecord, Message, MessageKind, Tombstone},
     turns::{Claimed, join_notes, open_turn},
 };
 
 /// What an entry keeps of its log.
 pub(super) trait Trail: fmt::Debug {
-    /// Whether a message is known to have left the inbox by the events that name it alone, so that those must name exactly what is taken.
-    const BY_NAME: bool;
-
     /// Goes on by events that have been checked.
     fn push(&mut self, events: &Arc<[Event]>);
 
@@ -40,8 +40,7 @@ pub(super) trait Trail: fmt::Debug {
 #[derive(Debug)]
 pub(super) struct Entry<T> {
     pub(super) header: Arc<Header>,
-    /// How many events it was created with, and its first message.
-    pub(super) creation: (usize, Option<MessageId>),
+    pub(super) creation: Creation,
     pub(super) log: T,
     pub(super) head: Head,
     pub(super) inbox: BTreeMap<Order, InboxRecord>,
@@ -49,6 +48,8 @@ pub(super) struct Entry<T> {
     pub(super) orders: HashMap<MessageId, Order>,
     /// By order, what remains of a message that has left the inbox.
     pub(super) taken: Vec<Option<Remains>>,
+    /// Messages that have left the inbox and are held.
+    pub(super) held_taken: Vec<Order>,
     pub(super) verdict: Verdict,
     pub(super) owner: Option<OwnerId>,
 }
@@ -59,29 +60,87 @@ pub(super) enum Remains {
     /// All of it: its content and its source stand in the log, where its turn or a joined note begins.
     Event { seq: Seq, kind: MessageKind, wake: bool },
     /// A hash.
-    Hash(BodyHash),
+    Hash { hash: BodyHash, kind: MessageKind, wake: bool },
 }
 
-/// Tells which messages an event takes out of the inbox: their ids, and the kind that they must be of, if any.
-pub(super) fn takes(event: &Event) -> (&[MessageId], Option<MessageKind>) {
-    match &event.body {
-        Body::TurnStart { message, .. } => (std::slice::from_ref(message), Some(MessageKind::Turn)),
-        Body::NoteJoined { notes, .. } => (notes, Some(MessageKind::Note)),
-        Body::MessageWithdrawn { message, .. } | Body::ControlAnswered { control: message, .. } => (std::slice::from_ref(message), None),
-        _ => (&[], None),
-    }
+/// What a session was created with.
+#[derive(Debug)]
+pub(super) struct Creation {
+    pub(super) events: usize,
+    pub(super) first: First,
+}
+
+/// The message that a session was created with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum First {
+    Message(Option<MessageId>),
+    /// An import does not tell it from the first that was accepted later.
+    Unknown,
 }
 
 impl<T: Trail> Entry<T> {
     /// Begins with an empty inbox.
-    pub(super) fn new(header: Arc<Header>, creation: (usize, Option<MessageId>), log: T, head: Head, verdict: Verdict) -> Self {
-        Self { header, creation, log, head, inbox: BTreeMap::new(), orders: HashMap::new(), taken: Vec::new(), verdict, owner: None }
+    pub(super) fn new(header: Arc<Header>, creation: Creation, log: T, head: Head, verdict: Verdict) -> Self {
+        Self { header, creation, log, head, inbox: BTreeMap::new(), orders: HashMap::new(), taken: Vec::new(), held_taken: Vec::new(), verdict, owner: None }
+    }
+
+    /// Makes what an import brings.
+    pub(super) fn imported(header: Arc<Header>, checked: Checked, log: T) -> Self {
+        let Checked { head, verdict, inbox, seed } = checked;
+        let mut entry = Self::new(header, Creation { events: seed, first: First::Unknown }, log, head, verdict);
+        for line in inbox {
+            entry.orders.insert(line.message().clone(), line.order());
+            entry.taken.push(match line {
+                InboxLine::Waiting(record) => {
+                    entry.inbox.insert(record.order, record);
+                    None
+                }
+                InboxLine::Taken(Tombstone { order, kind, wake, hash, held, .. }) => {
+                    entry.held_taken.extend(held.then_some(order));
+                    Some(Remains::Hash { hash, kind, wake })
+                }
+            });
+        }
+        entry
+    }
+
+    /// Returns what remains of a message that has left the inbox.
+    pub(super) fn tombstone(&self, id: &MessageId, order: Order) -> Option<Tombstone> {
+        let (hash, kind, wake) = match self.taken.get(usize::try_from(order).ok()?)?.as_ref()? {
+            Remains::Hash { hash, kind, wake } => (*hash, *kind, *wake),
+            Remains::Event { seq, kind, wake } => {
+                let Body::UserMessage(shown) = &self.log.at(*seq)?.body else { return None };
+                let (content, source) = (shown.content.clone(), shown.source.clone());
+                let message = Message { id: id.clone(), kind: *kind, content, source, sent_at: 0, wake: *wake, control: None };
+                (message.hash(), *kind, *wake)
+            }
+        };
+        Some(Tombstone { order, id: id.clone(), kind, wake, hash, held: self.held_taken.contains(&order) })
+    }
+
+    /// Returns what remains of the messages that have left and are held.
+    pub(super) fn held_tombstones(&self) -> impl Iterator<Item = Tombstone> {
+        self.held_taken.iter().filter_map(|order| {
+            let (id, _) = self.orders.iter().find(|(_, at)| *at == order)?;
+            self.tombstone(id, *order)
+        })
+    }
+
+    /// Lets go of every record that is held.
+    pub(super) fn release(&mut self) -> Done {
+        let records = self.head.held;
+        for record in self.inbox.values_mut() {
+            record.held = false;
+        }
+        self.held_taken.clear();
+        self.head.release();
+        Done::Released { records }
     }
 
     /// Returns the places of the waiting messages that events take.
     pub(super) fn named(&self, events: &[Event]) -> HashSet<Order> {
         let mut named = HashSet::new();
-        for (ids, kind) in events.iter().map(takes) {
+        for (ids, kind) in events.iter().map(|event| leaving(event, self.header.seed_length)) {
             let waiting = ids.iter().filter_map(|id| self.inbox.get(self.orders.get(id)?));
             named.extend(waiting.filter(|record| kind.is_none_or(|kind| record.message.kind == kind)).map(|record| record.order));
         }
@@ -89,11 +148,14 @@ impl<T: Trail> Entry<T> {
     }
 
     pub(super) fn same_creation(&self, op: &Create) -> Result<Done, Refused> {
-        let (events, message) = &self.creation;
+        let first = op.message.as_ref().map(|message| &message.id);
         let same = op.session.matches(&self.header)
-            && *events == op.events.len()
+            && self.creation.events == op.events.len()
             && self.log.begins_with(&op.events)
-            && *message == op.message.as_ref().map(|message| message.id.clone())
+            && match &self.creation.first {
+                First::Message(message) => message.as_ref() == first,
+                First::Unknown => first.is_none_or(|first| self.orders.get(first) == Some(&0)),
+            }
             && op.message.as_ref().is_none_or(|message| self.is_same(message));
         if same { Ok(Done::Created { header: self.header.clone(), existing: true }) } else { Err(Refused::Exists(self.header.id.clone())) }
     }
@@ -104,7 +166,7 @@ impl<T: Trail> Entry<T> {
         match self.inbox.get(order) {
             Some(waiting) => waiting.message.hash() == message.hash(),
             None => match usize::try_from(*order).ok().and_then(|at| self.taken.get(at)?.as_ref()) {
-                Some(Remains::Hash(hash)) => *hash == message.hash(),
+                Some(Remains::Hash { hash, .. }) => *hash == message.hash(),
                 Some(Remains::Event { seq, kind, wake }) => {
                     (*kind, *wake) == (message.kind, message.wake) && message.control.is_none() && self.log.at(*seq).is_some_and(|event| shows(event, message))
                 }
@@ -166,9 +228,7 @@ impl<T: Trail> Entry<T> {
             check_lived(event)?;
             head.apply(event, self.header.seed_length)?;
         }
-        if T::BY_NAME && self.named(events) != take.iter().copied().collect() {
-            return Err(Refused::Invalid { code: "EVENT_INVALID", message: "the events name other messages than those that leave the inbox".into() });
-        }
+        check_taken(&self.named(events), take)?;
         Ok(head)
     }
 
@@ -179,7 +239,7 @@ impl<T: Trail> Entry<T> {
                 let message = &record.message;
                 let remains = match events.iter().find(|event| message.control.is_none() && shows(event, message)) {
                     Some(event) if self.log.at(event.seq).is_some() => Remains::Event { seq: event.seq, kind: message.kind, wake: message.wake },
-                    _ => Remains::Hash(message.hash()),
+                    _ => Remains::Hash { hash: message.hash(), kind: message.kind, wake: message.wake },
                 };
                 if let Some(place) = usize::try_from(*order).ok().and_then(|at| self.taken.get_mut(at)) {
                     *place = Some(remains);
@@ -231,8 +291,12 @@ impl<T: Trail> Entry<T> {
     }
 
     fn take_next(&mut self, kind: ClaimKind, time: u64) -> Option<Claimed> {
-        // A held record and everything behind it waits.
-        let ready = || self.inbox.values().take_while(|record| !record.held);
+        // A held record and everything behind it waits, and so does a message whose turn was not finished.
+        if kind == ClaimKind::Turn && self.head.held > 0 && self.head.retry.is_some() {
+            return None;
+        }
+        let end = self.held_taken.iter().min().copied().unwrap_or(Order::MAX);
+        let ready = || self.inbox.values().take_while(|record| !record.held && record.order < end);
         // Without this, each turn would cost a look at everything that waits.
         let any_note = self.head.pending_wakes + self.head.pending_quiet > 0;
         let notes: Vec<InboxRecord> = if any_note { ready().filter(|record| record.message.kind == MessageKind::Note).cloned().collect() } else { Vec::new() };

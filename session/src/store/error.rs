@@ -64,7 +64,7 @@ pub enum Refused {
     /// A live process holds the lease.
     #[error("held by another process ({0})")]
     Held(OwnerId),
-    /// There is work: the epoch cannot settle.
+    /// There is work: the epoch cannot settle, the session cannot be removed. How much is 0 where a damaged log does not tell.
     #[error("{0} messages are pending")]
     Pending(u64),
     /// A message to be taken is not pending.
@@ -86,6 +86,12 @@ pub enum Refused {
         /// What failed.
         reason: String,
     },
+    /// The session was removed; its id is used up.
+    #[error("session {0} was removed")]
+    Removed(SessionId),
+    /// Sessions that name it as their parent are in the store.
+    #[error("session {0} has children")]
+    HasChildren(SessionId),
     /// What is stored of the session is damaged.
     #[error("session {session} is damaged: {reason}")]
     Corrupt {
@@ -113,6 +119,8 @@ impl Refused {
             Self::Invalid { code, .. } => code,
             Self::NotWritten { full: true, .. } => "STORE_FULL",
             Self::NotWritten { full: false, .. } => "NOT_DELIVERED",
+            Self::Removed(_) => "SESSION_REMOVED",
+            Self::HasChildren(_) => "HAS_CHILDREN",
             Self::Corrupt { .. } => "SESSION_CORRUPT",
         }
     }
@@ -280,6 +288,9 @@ pub enum LoadError {
     /// There is no such session.
     #[error("session {0} does not exist")]
     NotFound(SessionId),
+    /// There was one; it was removed.
+    #[error("session {0} was removed")]
+    Removed(SessionId),
     /// A record is damaged.
     #[error("session {session} is damaged at {place}: {source}")]
     Corrupt {
@@ -308,9 +319,53 @@ impl LoadError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFound(_) => "SESSION_NOT_FOUND",
+            Self::Removed(_) => "SESSION_REMOVED",
             Self::Corrupt { source, .. } => source.code(),
             Self::Fold { source, .. } => source.code(),
             Self::Store(error) => error.code(),
         }
+    }
+}
+
+/// Why a session cannot be exported.
+///
+/// ```
+/// use std::io;
+/// use greenroom_session::store::{ExportError, Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let full = |_: &[u8]| Err(io::ErrorKind::StorageFull.into());
+/// let error = store.reader()?.export(&root, &mut { full }).unwrap_err();
+/// assert!(matches!(error, ExportError::Sink(_)));
+/// assert_eq!(error.code(), "EXPORT_FAILED");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// The session cannot be read.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The lines could not be written where they were to go.
+    #[error("the lines cannot be written")]
+    Sink(#[source] std::io::Error),
+}
+
+impl ExportError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Load(error) => error.code(),
+            Self::Sink(_) => "EXPORT_FAILED",
+        }
+    }
+}
+
+impl From<StoreError> for ExportError {
+    fn from(error: StoreError) -> Self {
+        Self::Load(error.into())
     }
 }

@@ -1,10 +1,12 @@
 //! What every store checks of events before it takes them, beyond what the fold refuses.
 
+use std::collections::HashSet;
+
 use super::Refused;
 use crate::{
     event::{Body, Event},
     head::Head,
-    id::Epoch,
+    id::{Epoch, Order},
 };
 
 /// Refuses events that are written at creation only. What a session is never changes after its creation, so that what an index says of it cannot grow old.
@@ -26,4 +28,13 @@ pub(super) fn check_begun(head: &Head, epoch: Epoch) -> Result<(), Refused> {
 /// Refuses a closing whose events leave the epoch going on without a lease.
 pub(super) fn check_ended(head: &Head) -> Result<(), Refused> {
     if head.live { Err(Refused::Invalid { code: "EVENT_INVALID", message: format!("the events do not end epoch {}", head.epoch) }) } else { Ok(()) }
+}
+
+/// Refuses events that name other waiting messages than those that are to leave the inbox with them: what a log says has left is what has left.
+pub(super) fn check_taken(named: &HashSet<Order>, take: &[Order]) -> Result<(), Refused> {
+    if named.len() == take.iter().collect::<HashSet<_>>().len() && take.iter().all(|order| named.contains(order)) {
+        Ok(())
+    } else {
+        Err(Refused::Invalid { code: "EVENT_INVALID", message: "the events name other messages than those that leave the inbox".into() })
+    }
 }

@@ -5,13 +5,14 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
+    io,
     ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
 };
 
 use super::{
-    CommitError, Create, Done, Lease, LoadError, Log, MessageState, Op, Reader, Refused, Store, StoreError, Traced,
-    entry::{Entry, Trail},
+    CommitError, Create, Done, ExportError, Lease, LoadError, Log, MessageState, Op, Reader, Refused, Store, StoreError, Traced, Verbatim,
+    entry::{Creation, Entry, First, Trail},
 };
 use crate::{
     codec::{check_event, check_message, encode_header},
@@ -23,6 +24,8 @@ use crate::{
     listing::{Cursor, Description, Verdict, verdict},
     message::InboxRecord,
 };
+
+mod transfer;
 
 /// A store in memory. Clones share one store.
 ///
@@ -53,6 +56,7 @@ struct Shared {
 struct Sessions {
     entries: HashMap<SessionId, Arc<Mutex<MemoryEntry>>>,
     names: BTreeSet<SessionId>,
+    removed: HashSet<SessionId>,
 }
 
 /// The children of one parent, known or not; `None` is the parent of roots.
@@ -67,27 +71,29 @@ struct Family {
 type MemoryEntry = Entry<EventLog>;
 
 /// A log as it was written: it shares its events with whoever wrote them.
-#[derive(Debug, Default)]
-struct EventLog(Vec<Arc<[Event]>>);
+#[derive(Debug, Clone, Default)]
+struct EventLog {
+    written: Vec<Arc<[Event]>>,
+    /// Of an imported session, what its first records were read from.
+    read_from: Option<Arc<Verbatim>>,
+}
 
 impl EventLog {
     fn iter(&self) -> impl Iterator<Item = &Event> {
-        self.0.iter().flat_map(|written| written.iter())
+        self.written.iter().flat_map(|written| written.iter())
     }
 
     /// Returns the events from a seq on.
     fn from(&self, seq: Seq) -> impl Iterator<Item = &Event> {
-        let later = self.0.partition_point(|written| written.last().is_some_and(|last| last.seq < seq));
-        self.0.iter().skip(later).flat_map(|written| written.iter()).skip_while(move |event| event.seq < seq)
+        let later = self.written.partition_point(|written| written.last().is_some_and(|last| last.seq < seq));
+        self.written.iter().skip(later).flat_map(|written| written.iter()).skip_while(move |event| event.seq < seq)
     }
 }
 
 impl Trail for EventLog {
-    const BY_NAME: bool = false;
-
     fn push(&mut self, events: &Arc<[Event]>) {
         if !events.is_empty() {
-            self.0.push(events.clone());
+            self.written.push(events.clone());
         }
     }
 
@@ -140,6 +146,9 @@ impl MemoryStore {
             Op::Append(op) => self.change(&op.fence.session, |entry| entry.append(op)),
             Op::Claim(op) => self.change(&op.fence.session, |entry| entry.claim(op)),
             Op::Close(op) => self.change(&op.fence.session, |entry| entry.close(op)),
+            Op::Import(op) => self.import(op),
+            Op::Release(op) => self.change(&op.session, |entry| Ok(entry.release())),
+            Op::Remove(op) => self.remove(op),
         }
     }
 
@@ -147,7 +156,7 @@ impl MemoryStore {
     fn change(&self, id: &SessionId, change: impl FnOnce(&mut MemoryEntry) -> Result<Done, Refused>) -> Result<Done, Refused> {
         let sessions = self.shared.sessions();
         // In place: what all senders count up and down is what they wait for.
-        let entry = sessions.entries.get(id).ok_or_else(|| Refused::NotFound(id.clone()))?;
+        let entry = sessions.entries.get(id).ok_or_else(|| sessions.missing(id))?;
         change(&mut lock(entry))
     }
 
@@ -157,6 +166,7 @@ impl MemoryStore {
         }
         // The families lock makes creations one after another, so that siblings' times and aliases are decided once.
         let mut families = lock(&self.shared.families);
+        self.shared.refuse_removed(&op.session.id)?;
         if let Some(existing) = self.shared.entry(&op.session.id) {
             return lock(&existing).same_creation(op);
         }
@@ -181,16 +191,14 @@ impl MemoryStore {
         }
         let mut log = EventLog::default();
         log.push(&op.events);
-        let creation = (op.events.len(), op.message.as_ref().map(|message| message.id.clone()));
+        let creation = Creation { events: op.events.len(), first: First::Message(op.message.as_ref().map(|message| message.id.clone())) };
         let mut entry = Entry::new(header.clone(), creation, log, fold.head().clone(), verdict);
         if let Some(message) = &op.message {
             entry.enter(message);
         }
         family.subagents += u64::from(!matches!(entry.verdict, Verdict::Plain));
         family.children.insert((header.created_at, header.id.clone()));
-        let mut sessions = self.shared.sessions.write().unwrap_or_else(PoisonError::into_inner);
-        sessions.names.insert(header.id.clone());
-        sessions.entries.insert(header.id.clone(), Arc::new(Mutex::new(entry)));
+        self.shared.insert(entry);
         Ok(Done::Created { header, existing: false })
     }
 }
@@ -213,7 +221,25 @@ impl Store for MemoryStore {
     }
 }
 
+impl Sessions {
+    /// Says why a session is not there.
+    fn missing(&self, id: &SessionId) -> Refused {
+        if self.removed.contains(id) { Refused::Removed(id.clone()) } else { Refused::NotFound(id.clone()) }
+    }
+}
+
 impl Shared {
+    fn refuse_removed(&self, id: &SessionId) -> Result<(), Refused> {
+        if self.sessions().removed.contains(id) { Err(Refused::Removed(id.clone())) } else { Ok(()) }
+    }
+
+    fn insert(&self, entry: MemoryEntry) {
+        let id = entry.header.id.clone();
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        sessions.names.insert(id.clone());
+        sessions.entries.insert(id, Arc::new(Mutex::new(entry)));
+    }
+
     fn sessions(&self) -> RwLockReadGuard<'_, Sessions> {
         self.sessions.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -260,13 +286,26 @@ struct MemoryReader {
 
 impl MemoryReader {
     fn entry(&self, id: &SessionId) -> Result<Arc<Mutex<MemoryEntry>>, LoadError> {
-        self.shared.entry(id).ok_or_else(|| LoadError::NotFound(id.clone()))
+        let sessions = self.shared.sessions();
+        sessions.entries.get(id).cloned().ok_or_else(|| match sessions.missing(id) {
+            Refused::Removed(id) => LoadError::Removed(id),
+            _ => LoadError::NotFound(id.clone()),
+        })
     }
 }
 
 impl Reader for MemoryReader {
     fn header(&mut self, id: &SessionId) -> Result<Option<Arc<Header>>, LoadError> {
         Ok(self.shared.entry(id).map(|entry| lock(&entry).header.clone()))
+    }
+
+    fn is_removed(&mut self, id: &SessionId) -> Result<bool, StoreError> {
+        Ok(self.shared.sessions().removed.contains(id))
+    }
+
+    fn export(&mut self, id: &SessionId, line: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), ExportError> {
+        let whole = lock(&*self.entry(id)?).whole();
+        whole.export(line)
     }
 
     fn load(&mut self, id: &SessionId) -> Result<Log, LoadError> {
@@ -278,6 +317,9 @@ impl Reader for MemoryReader {
         }
         for record in entry.inbox.values() {
             fold.apply_message(record.clone());
+        }
+        for tombstone in entry.held_tombstones() {
+            fold.apply_taken(&tombstone);
         }
         fold.set_next_order(entry.head.next_order);
         Ok(Log { events: entry.log.iter().cloned().collect(), fold })

@@ -18,6 +18,7 @@ mod error;
 mod gate;
 mod ground;
 mod guard;
+mod import;
 pub mod jsonl;
 pub mod memory;
 mod op;
@@ -26,9 +27,10 @@ mod reader;
 pub mod sqlite;
 
 use ground::check_filesystem;
-use guard::{check_begun, check_ended, check_lived};
+use guard::{check_begun, check_ended, check_lived, check_taken};
 
-pub use error::{CommitError, LoadError, Refused, StoreError};
+pub use error::{CommitError, ExportError, LoadError, Refused, StoreError};
+pub use import::{Import, InboxLine, Misfit, RecordPlace, Release, Remove, Verbatim};
 pub use op::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Fence, Op, Open};
 pub use reader::{Lease, Log, Member, MessageState, Reader, Traced};
 

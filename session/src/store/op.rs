@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::{Import, Release, Remove};
 use crate::{
     descriptor::Descriptor,
     event::{Body, Event, RootOpened},
@@ -43,6 +44,12 @@ pub enum Op {
     Claim(Claim),
     /// Ends the epoch and releases the lease. Done as [`Done::Closed`].
     Close(Close),
+    /// Creates a session as it was elsewhere. Done as [`Done::Imported`].
+    Import(Import),
+    /// Lets an imported session run. Done as [`Done::Released`].
+    Release(Release),
+    /// Deletes a session for ever. Done as [`Done::Removed`].
+    Remove(Remove),
 }
 
 impl Op {
@@ -55,6 +62,9 @@ impl Op {
             Self::Append(op) => &op.fence.session,
             Self::Claim(op) => &op.fence.session,
             Self::Close(op) => &op.fence.session,
+            Self::Import(op) => &op.header().id,
+            Self::Release(op) => &op.session,
+            Self::Remove(op) => &op.session,
         }
     }
 }
@@ -372,4 +382,16 @@ pub enum Done {
     Claimed(Option<Claimed>),
     /// The epoch has ended and the lease is free.
     Closed,
+    /// The session is there.
+    Imported {
+        /// Whether it was there before, the same.
+        existing: bool,
+    },
+    /// Nothing of the session is held.
+    Released {
+        /// How many records were.
+        records: u64,
+    },
+    /// The session is not there, and its id is used up.
+    Removed,
 }

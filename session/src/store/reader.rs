@@ -1,8 +1,8 @@
 //! Reading committed state.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, io, sync::Arc};
 
-use super::{LoadError, StoreError};
+use super::{ExportError, LoadError, StoreError};
 use crate::{
     check::{Checked, Finding, check_by_reading},
     codec::DecodeError,
@@ -132,11 +132,24 @@ pub struct Lease {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Reader: Send + fmt::Debug {
-    /// Reads a header; `None` if there is no such session.
+    /// Reads a header; `None` if there is no such session, or it was removed.
     ///
     /// # Errors
     /// [`LoadError`] if the header is damaged or the store failed.
     fn header(&mut self, id: &SessionId) -> Result<Option<Arc<Header>>, LoadError>;
+
+    /// Tells whether there was such a session and it was removed.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed.
+    fn is_removed(&mut self, id: &SessionId) -> Result<bool, StoreError>;
+
+    /// Writes a whole session as lines, of one moment, each without its line feed: the header, the events, the inbox. The same session gives the same lines in every
+    /// store. Each record is checked by its checksum; whether they follow from one another is not.
+    ///
+    /// # Errors
+    /// [`ExportError::Load`] naming the damaged record, after the lines before it; [`ExportError::Sink`] with the error of `line`.
+    fn export(&mut self, id: &SessionId, line: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), ExportError>;
 
     /// Reads a whole session. Costs its length.
     ///

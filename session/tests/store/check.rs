@@ -16,7 +16,7 @@ use greenroom_session::{
     header::{Header, NewSession},
     id::SessionId,
     message::{Control, Message},
-    store::{ClaimKind, Create, Op, Reader, sqlite::open_reader},
+    store::{ClaimKind, Create, Op, Reader, Remove, sqlite::open_reader},
 };
 use rusqlite::{Connection, params, types::Value as Column};
 use serde_json::{Value, json};
@@ -299,8 +299,25 @@ fn faults() -> Vec<(&'static str, Plant, Vec<&'static str>)> {
         &["r event 10: taken_twice"],
     );
     plant("a waiting message's hash", Box::new(sql("UPDATE inbox SET hash = zeroblob(16) WHERE sid = 1 AND ord = 2")), &["r message 2: tombstone_conflict"]);
-    plant("the kind of one that has left", Box::new(sql("UPDATE inbox SET kind = 2 WHERE sid = 1 AND ord = 0")), &["r message 0: tombstone_conflict"]);
+    plant("the kind of one that has left", Box::new(sql("UPDATE inbox SET kind = 2 WHERE sid = 1 AND ord = 0")), &["r message 0: checksum"]);
     plant("a text that should be gone", Box::new(sql("UPDATE inbox SET body = 'x' WHERE sid = 1 AND ord = 0")), &["r message 0: tombstone_conflict"]);
+
+    plant(
+        "a session that was removed and is there",
+        Box::new(|f, raw| {
+            raw.execute_batch("INSERT INTO removed VALUES(1, 'c2')").unwrap();
+            f.store.rebuild_index(None, &mut |_| {}).unwrap();
+        }),
+        &["removed: tombstone_conflict"],
+    );
+    plant(
+        "a removal that is lost",
+        Box::new(|f, raw| {
+            f.one(Op::Remove(Remove { session: sid("o"), discard: true })).unwrap();
+            raw.execute_batch("DELETE FROM removed").unwrap();
+        }),
+        &["store: truncated"],
+    );
 
     // Headers and lineage.
     plant("a header's column", Box::new(sql("UPDATE session SET created_at = 7 WHERE id = 'c1'")), &["c1 header: header_conflict"]);

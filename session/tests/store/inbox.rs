@@ -26,6 +26,7 @@ crate::on_every_store!(
     states_of_messages_are_told,
     a_message_that_is_not_pending_cannot_be_taken,
     a_message_leaves_only_with_events,
+    the_events_name_what_leaves_and_nothing_else_that_waits,
     unknown_sessions_take_nothing,
 );
 
@@ -243,6 +244,22 @@ fn a_message_leaves_only_with_events(f: &Fixture) {
     let (fence, _) = f.open("r", None);
     let refused = f.one(Op::Append(Append { fence, events: std::sync::Arc::new([]), take: vec![0] })).unwrap_err();
     assert_eq!(refused.code(), "EVENT_INVALID");
+}
+
+fn the_events_name_what_leaves_and_nothing_else_that_waits(f: &Fixture) {
+    use greenroom_session::event::Body;
+    f.root("r");
+    for message in [turn("m0"), turn("m1"), note("n0", true)] {
+        f.accept("r", message).unwrap();
+    }
+    let (fence, _) = f.open("r", None);
+    let withdrawn = |id: &str| vec![Body::MessageWithdrawn { message: mid(id), by: "user".into() }.at(3, 1)];
+    for (named, take) in [("m0", vec![]), ("nobody", vec![0]), ("m0", vec![1]), ("m0", vec![0, 1]), ("n0", vec![0])] {
+        assert_eq!(f.one(append(&fence, withdrawn(named), take.clone())).unwrap_err().code(), "EVENT_INVALID", "{named} {take:?}");
+    }
+    let head = f.load("r").fold.head().clone();
+    assert_eq!((head.next_seq, head.pending_turns, head.pending_quiet), (3, 2, 1));
+    assert_eq!(f.one(append(&fence, withdrawn("n0"), vec![2, 2])), Ok(Done::Appended));
 }
 
 fn unknown_sessions_take_nothing(f: &Fixture) {

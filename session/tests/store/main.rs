@@ -11,4 +11,5 @@ mod model;
 mod processes;
 mod sqlite;
 mod support;
+mod transfer;
 mod work;

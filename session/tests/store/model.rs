@@ -9,11 +9,12 @@ use greenroom_session::{
     check::{Seen, Severity, check},
     event::{Body, EpochEnd, TurnEnd},
     head::Head,
-    id::{Epoch, Seq},
+    header::{Header, NewSession},
+    id::{Epoch, OwnerId, Seq},
     message::{Block, Control, Message},
     recover::begin_epoch,
     store::{
-        Accept, Append, Claim, ClaimKind, Close, Op, Open, Reader, Store, Traced,
+        Accept, Append, Claim, ClaimKind, Close, Done, Import, Op, Open, Reader, Refused, Release, Remove, Store, Traced,
         jsonl::{self, JsonlStore},
         memory::MemoryStore,
         sqlite::{self, SqliteStore},
@@ -23,7 +24,10 @@ use proptest::prelude::*;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::support::{child, fence, fork, mid, root, sid};
+use crate::{
+    support::{child, fence, fork, mid, root, sid},
+    transfer::{import, lines},
+};
 
 const SESSIONS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
@@ -39,6 +43,9 @@ enum Intent {
     Withdraw { session: usize, order: u64 },
     Fenced { session: usize },
     Close { session: usize, unless_pending: bool },
+    Import { session: usize, from: usize },
+    Release { session: usize },
+    Remove { session: usize, discard: bool },
 }
 
 #[derive(Debug, Clone)]
@@ -80,7 +87,10 @@ fn intent() -> impl Strategy<Value = Intent> {
         5 => (s.clone(), 0..5u8).prop_map(|(session, how)| Intent::End { session, how }),
         2 => (s.clone(), 0..4u64).prop_map(|(session, order)| Intent::Withdraw { session, order }),
         1 => s.clone().prop_map(|session| Intent::Fenced { session }),
-        3 => (s, any::<bool>()).prop_map(|(session, unless_pending)| Intent::Close { session, unless_pending }),
+        3 => (s.clone(), any::<bool>()).prop_map(|(session, unless_pending)| Intent::Close { session, unless_pending }),
+        3 => (s.clone(), s.clone()).prop_map(|(session, from)| Intent::Import { session, from }),
+        2 => s.clone().prop_map(|session| Intent::Release { session }),
+        1 => (s, any::<bool>()).prop_map(|(session, discard)| Intent::Remove { session, discard }),
     ]
 }
 
@@ -236,6 +246,20 @@ impl World {
                 let end = Body::ActivationEnd { epoch: head.epoch, reason: EpochEnd::Settled }.at(head.next_seq, 8);
                 Op::Close(Close { fence: fence(id, head.epoch), events: Arc::new([end]), unless_pending })
             }
+            // A session of another name, or the same again; where there is none, one that nobody has.
+            Intent::Import { session, from } => {
+                let mut reader = self.memory.reader().unwrap();
+                match reader.header(&sid(SESSIONS[from])).unwrap() {
+                    Some(header) => {
+                        let found = import(&lines(&mut *reader, header.id.as_str()));
+                        let header = Arc::new(Header { id: sid(SESSIONS[session]), ..(*header).clone() });
+                        Op::Import(Import::new(header, found.events().clone(), found.inbox().into()).unwrap())
+                    }
+                    None => Op::Import(Import::new(Arc::new(NewSession::root(sid(SESSIONS[session])).at(3)), Arc::new([]), Arc::new([])).unwrap()),
+                }
+            }
+            Intent::Release { session } => Op::Release(Release { session: sid(SESSIONS[session]) }),
+            Intent::Remove { session, discard } => Op::Remove(Remove { session: sid(SESSIONS[session]), discard }),
         }
     }
 
@@ -246,7 +270,14 @@ impl World {
         let store = if second { &self.second } else { &self.first }.as_ref().unwrap();
         let expected = self.memory.commit(&ops).unwrap();
         let found = store.commit(&ops).unwrap();
-        assert_eq!(found, expected, "{ops:#?}");
+        // Each store has owners of its own.
+        let named = |results: Vec<Result<Done, Refused>>| -> Vec<_> {
+            results
+                .into_iter()
+                .map(|result| result.map_err(|refused| if let Refused::Held(_) = refused { Refused::Held(OwnerId::new("somebody").unwrap()) } else { refused }))
+                .collect()
+        };
+        assert_eq!(named(found), named(expected), "{ops:#?}");
     }
 
     /// Ends every epoch, so that the openings may go: the memory store has one owner for ever.
@@ -341,6 +372,14 @@ fn picture(reader: &mut dyn Reader) -> BTreeMap<String, String> {
         let id = sid(id);
         let load = reader.load(&id).map(|log| (log.events, log.fold)).map_err(|error| error.code());
         say(format!("load {id}"), format!("{load:#?}"));
+        say(format!("removed {id}"), format!("{}", reader.is_removed(&id).unwrap()));
+        let mut text = String::new();
+        let exported = reader.export(&id, &mut |line| {
+            text.push_str(std::str::from_utf8(line).unwrap());
+            text.push('\n');
+            Ok(())
+        });
+        say(format!("export {id}"), format!("{:?}\n{text}", exported.map_err(|error| error.code())));
         say(format!("inbox {id}"), format!("{:#?}", reader.inbox(&id, 99).map_err(|error| error.code())));
         for message in 0..8 {
             say(format!("message {id} {message}"), format!("{:?}", reader.message(&id, &mid(&format!("m{message}"))).map_err(|error| error.code())));

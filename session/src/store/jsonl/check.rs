@@ -84,7 +84,7 @@ fn kind_of(line: &[u8]) -> Kind {
     };
     if let Some(rest) = line.strip_prefix(b"{\"seq\":") {
         Kind::Event(number(rest))
-    } else if let Some(rest) = line.strip_prefix(b"{\"order\":") {
+    } else if let Some(rest) = line.strip_prefix(b"{\"order\":").or_else(|| line.strip_prefix(b"{\"taken\":")) {
         Kind::Message(number(rest))
     } else if line.starts_with(b"{\"version\":") {
         Kind::Header
@@ -145,6 +145,10 @@ fn verify(place: &FilePlace, bytes: &[u8]) -> (Checked, Vec<Finding>) {
                 next_order = record.order + 1;
                 let message = std::sync::Arc::unwrap_or_clone(record.message);
                 session.message(record.order, Ok(Kept::Logged { message, held: record.held }));
+            }
+            Ok((Line::Taken(tombstone), _)) => {
+                next_order = tombstone.order + 1;
+                session.message(tombstone.order, Ok(Kept::Taken(tombstone)));
             }
             Ok((Line::Header(_), _)) => {
                 spots.push((Place::Line(number), number, offset));

@@ -5,7 +5,7 @@
 //! one that came too early is ever believed, and a crash leaves nothing that is.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read},
     os::unix::fs::{FileExt, OpenOptionsExt},
@@ -23,8 +23,8 @@ pub(super) const HELD: &str = "_held-";
 /// As many lines may be left over before the file is written anew.
 const SLACK: usize = 4096;
 
-/// Epochs by session.
-pub(super) type Epochs = HashMap<SessionId, Epoch>;
+/// Epochs by session. Which of them goes on, if any does, its log says.
+pub(super) type Epochs = HashMap<SessionId, BTreeSet<Epoch>>;
 
 #[derive(Serialize, Deserialize)]
 struct Begun {
@@ -45,19 +45,14 @@ struct State {
     file: Option<File>,
     length: u64,
     lines: usize,
-    /// What the log may say at any moment.
-    announced: Epochs,
-    /// What the log says.
+    /// What logs say, or may say at any moment.
     epochs: Epochs,
 }
 
 impl Held {
     /// Names the file of an opening; it is made when the first epoch begins.
     pub(super) fn new(dir: &Path, owner: &OwnerId) -> Self {
-        Self {
-            path: dir.join(format!("{HELD}{owner}")),
-            state: Mutex::new(State { file: None, length: 0, lines: 0, announced: Epochs::new(), epochs: Epochs::new() }),
-        }
+        Self { path: dir.join(format!("{HELD}{owner}")), state: Mutex::new(State { file: None, length: 0, lines: 0, epochs: Epochs::new() }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -75,15 +70,17 @@ impl Held {
         file.write_all_at(&line, *length)?;
         *length += line.len() as u64;
         *lines += 1;
-        state.announced.insert(session.clone(), epoch);
+        state.epochs.entry(session.clone()).or_default().insert(epoch);
         Ok(())
     }
 
     /// Writes the file anew with what is live now.
     fn renew(&self, state: &mut State) -> io::Result<()> {
         let mut text = Vec::new();
-        for (session, epoch) in state.epochs.iter().chain(&state.announced) {
-            text.extend(line(session, *epoch)?);
+        for (session, epochs) in &state.epochs {
+            for epoch in epochs {
+                text.extend(line(session, *epoch)?);
+            }
         }
         let temporary = super::birth::new_name(self.path.parent().unwrap_or(Path::new(".")));
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&temporary)?;
@@ -91,26 +88,17 @@ impl Held {
         file.lock()?;
         file.write_all_at(&text, 0)?;
         fs::rename(&temporary, &self.path)?;
-        (state.length, state.lines) = (text.len() as u64, state.epochs.len() + state.announced.len());
+        (state.length, state.lines) = (text.len() as u64, state.epochs.len());
         state.file = Some(file);
         Ok(())
     }
 
-    /// Notes that an epoch has begun, durably.
-    pub(super) fn begin(&self, session: SessionId, epoch: Epoch) {
-        let mut state = self.state();
-        state.announced.remove(&session);
-        state.epochs.insert(session, epoch);
-    }
-
-    /// Notes that an epoch has ended.
+    /// Notes that the log of a session says that its epoch has ended.
     pub(super) fn end(&self, session: &SessionId) {
-        let mut state = self.state();
-        state.announced.remove(session);
-        state.epochs.remove(session);
+        self.state().epochs.remove(session);
     }
 
-    /// Returns every epoch that this opening began and has not ended.
+    /// Returns the epochs that this opening has begun, or is about to begin, of sessions that it has not closed.
     pub(super) fn all(&self) -> Epochs {
         self.state().epochs.clone()
     }
@@ -119,7 +107,6 @@ impl Held {
     pub(super) fn release(&self) -> io::Result<()> {
         let mut state = self.state();
         state.epochs.clear();
-        state.announced.clear();
         (state.length, state.lines) = (0, 0);
         if state.file.take().is_none() {
             return Ok(());
@@ -166,7 +153,11 @@ pub(super) fn of_others(dir: &Path) -> io::Result<Option<(OwnerId, Epochs)>> {
         file.read_to_string(&mut text)?;
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let begun = whole.lines().filter_map(|line| serde_json::from_str::<Begun>(line).ok());
-        return Ok(Some((owner, begun.map(|begun| (begun.session, begun.epoch)).collect())));
+        let mut epochs = Epochs::new();
+        for Begun { session, epoch } in begun {
+            epochs.entry(session).or_default().insert(epoch);
+        }
+        return Ok(Some((owner, epochs)));
     }
     Ok(None)
 }

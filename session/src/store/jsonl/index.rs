@@ -32,6 +32,8 @@ pub(super) struct Index {
     places: HashMap<Arc<str>, Vec<Arc<str>>>,
     /// Names that are never to be used again.
     removed: HashSet<Arc<str>>,
+    /// Files of removed sessions that are still there, since whoever removed them was killed.
+    leftovers: Vec<Place>,
 }
 
 impl Index {
@@ -83,9 +85,10 @@ impl Index {
                 listed.removed.insert(stem.into());
             }
         }
-        listed.stems.retain(|stem| !listed.removed.contains(stem));
         self.forget(folder);
         let folder: Arc<str> = folder.into();
+        let left = listed.stems.extract_if(|stem| listed.removed.contains(stem));
+        self.leftovers.extend(left.map(|stem| Place { folder: folder.clone(), stem }));
         for stem in &listed.stems {
             self.places.entry(stem.clone()).or_default().push(folder.clone());
         }
@@ -119,6 +122,21 @@ impl Index {
         if listed.stems.insert(place.stem.clone()) {
             self.places.entry(place.stem.clone()).or_default().push(place.folder.clone());
         }
+    }
+
+    /// Takes the file of a session away that was removed.
+    pub(super) fn remove(&mut self, place: &Place) {
+        if let Some(listed) = self.folders.get_mut(&place.folder) {
+            listed.stems.remove(&place.stem);
+            listed.removed.insert(place.stem.clone());
+        }
+        self.leave(&place.stem, &place.folder);
+        self.removed.insert(place.stem.clone());
+    }
+
+    /// Returns the files of removed sessions that are still there.
+    pub(super) fn take_leftovers(&mut self) -> Vec<Place> {
+        std::mem::take(&mut self.leftovers)
     }
 
     /// Makes sure that a folder is listed again, whatever its stamp says.

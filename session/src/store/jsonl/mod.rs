@@ -5,7 +5,7 @@
 //!
 //! - `birth`: how a folder becomes a store, and how another one is refused. `lock`: the one writer. `held`: which sessions it has live.
 //! - `scan`: what a file says. `stamp`, `view`, `bounded`: what is remembered of files. `index`, `place`: which files there are.
-//! - `writer`, `write`: batches. `shelf`: the sessions that the writer knows. `job`, `pool`, `disk`: how bytes come to the disk.
+//! - `writer`, `write`: batches. `whole`: imports, releases, removals and exports. `shelf`: the sessions that the writer knows. `job`, `pool`, `disk`: how bytes come to the disk.
 //! - `read`: the reader. `check`: verifying files.
 
 use std::{
@@ -32,6 +32,7 @@ mod scan;
 mod shelf;
 mod stamp;
 mod view;
+mod whole;
 mod write;
 mod writer;
 

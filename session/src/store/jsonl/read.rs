@@ -12,7 +12,8 @@ use super::{
     index::Index,
     place::Place,
     scan::Scanned,
-    view::{Kept, Summary, View},
+    view::{Kept, Summary, View, Whole},
+    whole,
 };
 use crate::{
     check::{Checked, Class, Finding, Place as CheckPlace, lineage},
@@ -22,7 +23,7 @@ use crate::{
     listing::{Cursor, Description, Verdict, verdict},
     message::InboxRecord,
     place::{folder_of, name_of},
-    store::{Lease, LoadError, Log, Member, MessageState, Reader, StoreError, Traced},
+    store::{ExportError, Lease, LoadError, Log, Member, MessageState, Reader, StoreError, Traced},
 };
 
 /// Reads a folder of JSON Lines. Changes nothing in it, whoever else has it open.
@@ -48,15 +49,20 @@ impl JsonlReader {
     }
 
     fn place(&self, id: &SessionId) -> Result<Place, LoadError> {
-        self.view.locate(id)?.ok_or_else(|| LoadError::NotFound(id.clone()))
+        match self.view.locate(id)? {
+            Some(place) => Ok(place),
+            None if self.view.is_removed(id).map_err(StoreError::from)? => Err(LoadError::Removed(id.clone())),
+            None => Err(LoadError::NotFound(id.clone())),
+        }
+    }
+
+    fn whole(&self, id: &SessionId, keep_events: bool) -> Result<Whole, LoadError> {
+        let place = self.place(id)?;
+        self.view.scan(&place, keep_events).map_err(StoreError::from)?.ok_or_else(|| LoadError::NotFound(id.clone()))?
     }
 
     fn scan(&self, id: &SessionId, keep_events: bool) -> Result<Scanned, LoadError> {
-        let place = self.place(id)?;
-        match self.view.scan(&place, keep_events).map_err(StoreError::from)? {
-            Some(read) => read.map(|read| read.scanned),
-            None => Err(LoadError::NotFound(id.clone())),
-        }
+        Ok(self.whole(id, keep_events)?.scanned)
     }
 
     /// Reads the files of one family in order, or those of roots and orphans.
@@ -93,7 +99,7 @@ impl JsonlReader {
 
     fn described(&self, id: &SessionId, summary: Result<Summary, LoadError>, holder: Option<&(OwnerId, Epochs)>) -> Result<Description, LoadError> {
         let Summary { head, verdict } = summary?;
-        let holder = holder.filter(|(_, epochs)| head.live && epochs.get(id) == Some(&head.epoch)).map(|(owner, _)| owner.clone());
+        let holder = holder.filter(|(_, epochs)| head.live && epochs.get(id).is_some_and(|begun| begun.contains(&head.epoch))).map(|(owner, _)| owner.clone());
         let has_children = self.has_subagent(id).map_err(StoreError::from)?;
         Ok(Description { verdict, head, has_children, holder })
     }
@@ -134,6 +140,14 @@ impl Reader for JsonlReader {
             Some(Kept { header: Ok(header), .. }) => Ok(Some(header.clone())),
             Some(kept) => kept.summary().map(|_| None),
         }
+    }
+
+    fn is_removed(&mut self, id: &SessionId) -> Result<bool, StoreError> {
+        Ok(self.view.is_removed(id)?)
+    }
+
+    fn export(&mut self, id: &SessionId, line: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), ExportError> {
+        whole::export(&self.whole(id, false)?, false, line)
     }
 
     fn load(&mut self, id: &SessionId) -> Result<Log, LoadError> {
@@ -296,8 +310,8 @@ impl JsonlReader {
 
     /// Tells whether the log's open epoch is one that a live process began.
     fn is_held(&self, id: &SessionId, place: Option<&Place>, holder: Option<&(OwnerId, Epochs)>) -> io::Result<bool> {
-        let (Some(epoch), Some(place)) = (holder.and_then(|(_, epochs)| epochs.get(id)), place) else { return Ok(false) };
+        let (Some(begun), Some(place)) = (holder.and_then(|(_, epochs)| epochs.get(id)), place) else { return Ok(false) };
         let kept = self.view.kept(place, true)?;
-        Ok(kept.is_some_and(|kept| kept.summary().is_ok_and(|summary| summary.head.live && summary.head.epoch == *epoch)))
+        Ok(kept.is_some_and(|kept| kept.summary().is_ok_and(|summary| summary.head.live && begun.contains(&summary.head.epoch))))
     }
 }

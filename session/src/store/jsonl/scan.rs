@@ -13,15 +13,19 @@ use sha2::{Digest, Sha256};
 use super::place::Place;
 use crate::{
     codec::DecodeError,
+    departed::leaving,
     event::{Body, Event},
     fold::Fold,
     head::FoldError,
     header::Header,
     id::{MessageId, Order, SessionId},
     line::{Line, LineError, is_whole, read_batch_line, says_more},
-    message::{BodyHash, InboxRecord},
+    message::{InboxRecord, Tombstone},
     place::{folder_of, name_of},
-    store::{LoadError, entry::takes},
+    store::{
+        LoadError,
+        entry::{First, Remains},
+    },
 };
 
 /// A whole session.
@@ -35,19 +39,23 @@ pub(super) struct Scanned {
     pub(super) inbox: BTreeMap<Order, InboxRecord>,
     /// Where each message that was ever accepted stands or stood.
     pub(super) orders: HashMap<MessageId, Order>,
-    /// By order, the hash of each message that has left the inbox.
-    pub(super) taken: Vec<Option<BodyHash>>,
-    /// What the first batch holds.
+    /// By order, what remains of each message that has left the inbox.
+    pub(super) taken: Vec<Option<Remains>>,
+    /// Messages that have left the inbox and are held.
+    pub(super) held_taken: Vec<Order>,
+    /// What it was created with.
     pub(super) creation: Creation,
     /// How many bytes the whole batches take. What the file has beyond them is torn.
     pub(super) length: u64,
 }
 
 /// What a session was created with: enough to tell the same creation from another one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// It is the first batch, unless that is a header alone: then the session was imported, and what it was created with goes up to its `session/end-seed`.
+#[derive(Debug)]
 pub(super) struct Creation {
     pub(super) events: usize,
-    pub(super) message: Option<MessageId>,
+    pub(super) first: First,
     pub(super) hash: [u8; 32],
 }
 
@@ -122,17 +130,16 @@ pub(super) fn scan(header: &Arc<Header>, bytes: &[u8], keep_events: bool) -> Res
         return Err(Flaw::Line { place: place_of(1, 0), source: DecodeError::Malformed("the first batch is cut off".into()) });
     }
     let mut replay = Replay::new(header, keep_events);
-    let (mut at, mut number, mut first_batch) = (0, 0, true);
+    let (mut at, mut number) = (0, 0);
     for line in bytes.get(..end).unwrap_or_default().split_inclusive(|&byte| byte == b'\n') {
         number += 1;
         let text = line.strip_suffix(b"\n").unwrap_or(line);
         let flaw = |source| Flaw::Line { place: place_of(number, at), source };
         let (record, more) = read_batch_line(id, replay.scanned.fold.head().next_seq, text).map_err(|error| flaw(decode_error(error)))?;
-        replay.take(record, number, first_batch).map_err(|wrong| match wrong {
+        replay.take(record, number, more).map_err(|wrong| match wrong {
             Wrong::Line(source) => flaw(source),
             Wrong::Fold(error) => Flaw::Fold(FoldError::new(error.seq, format!("{} ({})", error.reason, place_of(number, at)))),
         })?;
-        first_batch &= more;
         at += line.len();
     }
     Ok(replay.finish(end as u64))
@@ -189,6 +196,8 @@ struct Replay {
     keep_events: bool,
     scanned: Scanned,
     hasher: Sha256,
+    /// Whether what comes next is of the creation.
+    creating: bool,
 }
 
 impl Replay {
@@ -199,39 +208,56 @@ impl Replay {
             inbox: BTreeMap::new(),
             orders: HashMap::new(),
             taken: Vec::new(),
-            creation: Creation { events: 0, message: None, hash: [0; 32] },
+            held_taken: Vec::new(),
+            creation: Creation { events: 0, first: First::Message(None), hash: [0; 32] },
             length: 0,
         };
-        Self { keep_events, scanned, hasher: Sha256::new() }
+        Self { keep_events, scanned, hasher: Sha256::new(), creating: true }
     }
 
-    fn take(&mut self, record: Line, number: usize, first_batch: bool) -> Result<(), Wrong> {
+    fn take(&mut self, record: Line, number: usize, more: bool) -> Result<(), Wrong> {
+        let misplaced = |reason: &str| Wrong::Line(DecodeError::Misplaced(reason.into()));
         match record {
-            Line::Header(_) if number == 1 => Ok(()),
-            Line::Header(_) => Err(Wrong::Line(DecodeError::Misplaced("a second header".into()))),
-            Line::Event(event) => self.event(event, first_batch),
-            Line::Message(record) => self.message(record, first_batch).map_err(|reason| Wrong::Line(DecodeError::Misplaced(reason.into()))),
+            Line::Header(_) if number == 1 => {
+                if !more {
+                    self.scanned.creation.first = First::Unknown;
+                }
+            }
+            Line::Header(_) => return Err(misplaced("a second header")),
+            Line::Event(event) => self.event(event)?,
+            Line::Message(record) => self.message(record).map_err(misplaced)?,
+            Line::Taken(tombstone) => self.tombstone(&tombstone).map_err(misplaced)?,
         }
+        if !more && self.scanned.creation.first != First::Unknown {
+            self.creating = false;
+        }
+        Ok(())
     }
 
-    fn event(&mut self, event: Event, first_batch: bool) -> Result<(), Wrong> {
+    fn event(&mut self, event: Event) -> Result<(), Wrong> {
         let scanned = &mut self.scanned;
         scanned.fold.apply_event(&event).map_err(Wrong::Fold)?;
-        let (ids, kind) = takes(&event);
+        let seed_length = scanned.fold.header().seed_length;
+        let (ids, kind) = leaving(&event, seed_length);
         for order in ids.iter().filter_map(|id| scanned.orders.get(id)) {
             if let Some(record) = scanned.inbox.get(order)
                 && kind.is_none_or(|kind| record.message.kind == kind)
             {
-                let hash = record.message.hash();
+                let message = &record.message;
+                let remains = Remains::Hash { hash: message.hash(), kind: message.kind, wake: message.wake };
                 scanned.inbox.remove(order);
                 if let Some(place) = usize::try_from(*order).ok().and_then(|at| scanned.taken.get_mut(at)) {
-                    *place = Some(hash);
+                    *place = Some(remains);
                 }
             }
         }
-        if first_batch {
+        if self.creating {
             scanned.creation.events += 1;
             hash_event(&mut self.hasher, &event);
+            // Of an import, the seed.
+            if scanned.creation.first == First::Unknown && event.seq >= seed_length && matches!(event.body, Body::EndSeed {}) {
+                self.creating = false;
+            }
         }
         if self.keep_events {
             scanned.events.push(event);
@@ -239,24 +265,54 @@ impl Replay {
         Ok(())
     }
 
-    fn message(&mut self, record: InboxRecord, first_batch: bool) -> Result<(), &'static str> {
+    /// Gives a message its place in the inbox; false if it has it already.
+    fn enter(&mut self, id: &MessageId, order: Order, remains: Option<Remains>) -> Result<bool, &'static str> {
         let scanned = &mut self.scanned;
         let next = scanned.taken.len() as u64;
-        if record.order > next {
+        if order > next {
             return Err("messages before it are missing");
         }
-        if record.order < next {
-            return Err("a message of this order was there before");
+        if order < next {
+            return if scanned.orders.get(id) == Some(&order) { Ok(false) } else { Err("another message of this order was there before") };
         }
-        if scanned.orders.insert(record.message.id.clone(), record.order).is_some() {
+        if scanned.orders.insert(id.clone(), order).is_some() {
             return Err("a message of this id was there before");
         }
-        scanned.taken.push(None);
-        if first_batch {
-            scanned.creation.message = Some(record.message.id.clone());
+        scanned.taken.push(remains);
+        Ok(true)
+    }
+
+    fn message(&mut self, record: InboxRecord) -> Result<(), &'static str> {
+        if !self.enter(&record.message.id, record.order, None)? {
+            // It was held and is released.
+            return match self.scanned.inbox.get_mut(&record.order) {
+                Some(waiting) if waiting.held && !record.held && waiting.message == record.message => {
+                    waiting.held = false;
+                    Ok(())
+                }
+                _ => Err("the message was there before"),
+            };
         }
-        scanned.inbox.insert(record.order, record);
+        if self.creating && self.scanned.creation.first != First::Unknown {
+            self.scanned.creation.first = First::Message(Some(record.message.id.clone()));
+        }
+        self.scanned.inbox.insert(record.order, record);
         Ok(())
+    }
+
+    fn tombstone(&mut self, tombstone: &Tombstone) -> Result<(), &'static str> {
+        let Tombstone { order, ref id, kind, wake, hash, held } = *tombstone;
+        if self.enter(id, order, Some(Remains::Hash { hash, kind, wake }))? {
+            self.scanned.held_taken.extend(held.then_some(order));
+            return Ok(());
+        }
+        let same = match usize::try_from(order).ok().and_then(|at| self.scanned.taken.get(at)?.as_ref()) {
+            Some(Remains::Hash { hash: known, kind: as_kind, wake: as_wake }) => (*known, *as_kind, *as_wake) == (hash, kind, wake),
+            _ => false,
+        };
+        let before = self.scanned.held_taken.len();
+        self.scanned.held_taken.retain(|other| *other != order);
+        if same && !held && self.scanned.held_taken.len() < before { Ok(()) } else { Err("what remains of the message was there before") }
     }
 
     fn finish(self, length: u64) -> Scanned {
@@ -264,10 +320,30 @@ impl Replay {
         for record in scanned.inbox.values() {
             scanned.fold.apply_message(record.clone());
         }
+        for tombstone in held_tombstones(&scanned.orders, &scanned.taken, &scanned.held_taken) {
+            scanned.fold.apply_taken(&tombstone);
+        }
         scanned.fold.set_next_order(scanned.taken.len() as u64);
         scanned.creation.hash = hasher.finalize().into();
         scanned.length = length;
         scanned
+    }
+}
+
+/// Returns what remains of the messages that have left the inbox and are held.
+fn held_tombstones(orders: &HashMap<MessageId, Order>, taken: &[Option<Remains>], held: &[Order]) -> Vec<Tombstone> {
+    if held.is_empty() {
+        return Vec::new();
+    }
+    let of = |(id, order): (&MessageId, &Order)| tombstone(id, *order, taken, true);
+    orders.iter().filter(|(_, order)| held.contains(order)).filter_map(of).collect()
+}
+
+/// Returns what remains of a message.
+pub(super) fn tombstone(id: &MessageId, order: Order, taken: &[Option<Remains>], held: bool) -> Option<Tombstone> {
+    match taken.get(usize::try_from(order).ok()?)?.as_ref()? {
+        Remains::Hash { hash, kind, wake } => Some(Tombstone { order, id: id.clone(), kind: *kind, wake: *wake, hash: *hash, held }),
+        Remains::Event { .. } => None,
     }
 }
 

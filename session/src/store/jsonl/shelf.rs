@@ -4,7 +4,7 @@ use std::{collections::HashMap, fs::File, sync::Arc};
 
 use super::{
     place::Place,
-    scan::{Creation, Scanned, creation_hash},
+    scan::{self, Scanned, creation_hash},
 };
 use crate::{
     event::Event,
@@ -12,7 +12,7 @@ use crate::{
     id::{Seq, SessionId},
     listing::verdict,
     message::Block,
-    store::entry::{Entry, Remains, Trail},
+    store::entry::{Creation, Entry, Trail},
 };
 
 /// Most bytes that sessions take which are not live.
@@ -28,8 +28,6 @@ pub(super) struct Beginning {
 }
 
 impl Trail for Beginning {
-    const BY_NAME: bool = true;
-
     fn push(&mut self, _: &Arc<[Event]>) {}
 
     fn begins_with(&self, events: &[Event]) -> bool {
@@ -73,12 +71,13 @@ impl Slot {
 
     /// Makes a slot of what a file says.
     pub(super) fn of(header: Arc<Header>, place: Place, scanned: Scanned, size: u64) -> Self {
-        let Creation { events, message, hash } = scanned.creation;
+        let scan::Creation { events, first, hash } = scanned.creation;
         let (head, said) = (scanned.fold.head().clone(), verdict(&scanned.fold));
-        let mut entry = Entry::new(header, (events, message), Beginning { events, hash }, head, said);
+        let mut entry = Entry::new(header, Creation { events, first }, Beginning { events, hash }, head, said);
         entry.inbox = scanned.inbox;
         entry.orders = scanned.orders;
-        entry.taken = scanned.taken.into_iter().map(|hash| hash.map(Remains::Hash)).collect();
+        entry.taken = scanned.taken;
+        entry.held_taken = scanned.held_taken;
         Self { length: scanned.length, size, ..Self::new(entry, place) }
     }
 

@@ -63,6 +63,8 @@ pub(super) struct Summary {
 pub(super) struct Whole {
     pub(super) header: Arc<Header>,
     pub(super) scanned: Scanned,
+    /// Its bytes, with those that are torn.
+    pub(super) bytes: Vec<u8>,
     /// How long the file is.
     pub(super) size: u64,
 }
@@ -213,6 +215,12 @@ impl View {
         Ok(places.pop())
     }
 
+    /// Tells whether a session was removed.
+    pub(super) fn is_removed(&self, id: &SessionId) -> io::Result<bool> {
+        let stem = name_of(id);
+        self.names(|index| index.is_removed(&stem))
+    }
+
     /// Reads a file as far as it is committed, and what tells that it has not changed since; `None` if it is not there.
     pub(super) fn bytes(&self, place: &Place, whole: bool) -> io::Result<Option<(Vec<u8>, Stamp, bool)>> {
         for _ in 0..TRIES {
@@ -262,7 +270,7 @@ impl View {
                 Err(source) => return Ok(Some(Err(LoadError::Corrupt { session: id, place: HEADER.into(), source }))),
             };
             match scan::scan(&header, &bytes, keep_events) {
-                Ok(scanned) => return Ok(Some(Ok(Whole { header, scanned, size: stamp.size() }))),
+                Ok(scanned) => return Ok(Some(Ok(Whole { header, scanned, bytes, size: stamp.size() }))),
                 // It was written while it was read.
                 Err(_) if !still && last > 0 => {}
                 Err(flaw) => return Ok(Some(Err(flaw.load_error(&id)))),
@@ -333,6 +341,13 @@ impl View {
         let mut work = lock(&self.work);
         work.known = None;
         work.meanwhile.remove(id);
+    }
+
+    /// Tells that a session was removed.
+    pub(super) fn removed(&self, place: &Place, id: SessionId) {
+        lock(&self.index).remove(place);
+        lock(&self.kept).remove(place);
+        self.note_work(id, false);
     }
 
     fn note_work(&self, id: SessionId, wants: bool) {

@@ -19,7 +19,10 @@ use crate::{
     listing::{Verdict, verdict},
     message::InboxRecord,
     place::name_of,
-    store::{Accept, Append, Claim, Close, Create, Done, LoadError, Op, Open, Refused, StoreError, entry::Entry},
+    store::{
+        Accept, Append, Claim, Close, Create, Done, LoadError, Op, Open, Refused, StoreError,
+        entry::{Creation, Entry, First},
+    },
 };
 
 /// An operation's lines.
@@ -35,11 +38,14 @@ impl Writer {
             Op::Append(op) => self.append(number, op, batch),
             Op::Claim(op) => self.claim(number, op, batch),
             Op::Close(op) => self.close_epoch(number, op, batch),
+            Op::Import(op) => self.import(number, op, batch),
+            Op::Release(op) => self.release(number, op, batch),
+            Op::Remove(op) => self.remove(op),
         }
     }
 
     /// Returns a session, read from its file if it is not known.
-    fn slot(&mut self, id: &SessionId) -> Result<&mut Slot, Refused> {
+    pub(super) fn slot(&mut self, id: &SessionId) -> Result<&mut Slot, Refused> {
         if !self.shelf.has(id) {
             let slot = self.read(id)?;
             self.shelf.put(id.clone(), slot);
@@ -48,9 +54,12 @@ impl Writer {
     }
 
     fn read(&self, id: &SessionId) -> Result<Slot, Refused> {
-        let place = self.view.locate(id).map_err(|error| refused(id, error))?.ok_or_else(|| Refused::NotFound(id.clone()))?;
+        let Some(place) = self.view.locate(id).map_err(|error| refused(id, error))? else {
+            self.refuse_removed(id)?;
+            return Err(Refused::NotFound(id.clone()));
+        };
         let read = self.view.scan(&place, false).map_err(unread)?.ok_or_else(|| Refused::NotFound(id.clone()))?;
-        let Whole { header, scanned, size } = read.map_err(|error| refused(id, error))?;
+        let Whole { header, scanned, size, .. } = read.map_err(|error| refused(id, error))?;
         let mut slot = Slot::of(header, place, scanned, size);
         if let Some(at) = self.doubt(id)
             && at < slot.length
@@ -127,9 +136,10 @@ impl Writer {
         for event in &*op.events {
             check_event(event)?;
         }
-        if self.shelf.has(id) || self.names(|index| index.has(&name_of(id))).map_err(unread)? {
+        if self.is_here(id)? {
             return self.change(number, id, batch, |entry| Ok((entry.same_creation(op)?, Vec::new())));
         }
+        self.refuse_removed(id)?;
         if let Some(message) = &op.message {
             check_message(message)?;
         }
@@ -144,7 +154,7 @@ impl Writer {
         self.join_family(&header, &place, &verdict)?;
         let mut lines = vec![Line::Header((*header).clone())];
         lines.extend(events(&op.events));
-        let creation = (op.events.len(), op.message.as_ref().map(|message| message.id.clone()));
+        let creation = Creation { events: op.events.len(), first: First::Message(op.message.as_ref().map(|message| message.id.clone())) };
         let mut entry = Entry::new(header.clone(), creation, Beginning::of(&op.events), fold.head().clone(), verdict);
         if let Some(message) = &op.message {
             entry.enter(message);
@@ -154,6 +164,15 @@ impl Writer {
         batch.add(number, id, &slot, written(id, &lines), true);
         self.shelf.put(id.clone(), slot);
         Ok(Done::Created { header, existing: false })
+    }
+
+    /// Tells whether there is such a session.
+    pub(super) fn is_here(&mut self, id: &SessionId) -> Result<bool, Refused> {
+        Ok(self.shelf.has(id) || self.names(|index| index.has(&name_of(id))).map_err(unread)?)
+    }
+
+    pub(super) fn refuse_removed(&self, id: &SessionId) -> Result<(), Refused> {
+        if self.view.is_removed(id).map_err(unread)? { Err(Refused::Removed(id.clone())) } else { Ok(()) }
     }
 
     /// Returns the time that a new session gets at the earliest: never before its parent's or its youngest sibling's.
@@ -188,7 +207,7 @@ impl Writer {
     }
 
     /// Notes a new session among its siblings, unless one of them has its alias.
-    fn join_family(&mut self, header: &Arc<Header>, place: &Place, verdict: &Verdict) -> Result<(), Refused> {
+    pub(super) fn join_family(&mut self, header: &Arc<Header>, place: &Place, verdict: &Verdict) -> Result<(), Refused> {
         if header.parent.is_none() {
             return Ok(());
         }
@@ -219,9 +238,10 @@ fn written(id: &SessionId, lines: &[Line]) -> Result<Vec<u8>, String> {
 }
 
 /// Says of a session that cannot be read what that means for an operation on it: it is refused alone.
-fn refused(id: &SessionId, error: LoadError) -> Refused {
+pub(super) fn refused(id: &SessionId, error: LoadError) -> Refused {
     match error {
         LoadError::NotFound(session) => Refused::NotFound(session),
+        LoadError::Removed(session) => Refused::Removed(session),
         LoadError::Corrupt { session, place, source } => Refused::Corrupt { session, reason: format!("{place}: {source}") },
         LoadError::Fold { session, source } => Refused::Corrupt { session, reason: source.to_string() },
         LoadError::Store(error) => Refused::NotWritten { full: false, reason: format!("session {id} cannot be read: {error}") },
@@ -230,7 +250,7 @@ fn refused(id: &SessionId, error: LoadError) -> Refused {
 
 /// Says of a failure of the disk before anything was written what that means for an operation.
 #[expect(clippy::needless_pass_by_value, reason = "the shape that map_err asks for")]
-fn unread(error: io::Error) -> Refused {
+pub(super) fn unread(error: io::Error) -> Refused {
     let full = matches!(StoreError::from(io::Error::from(error.kind())), StoreError::Full(_));
     Refused::NotWritten { full, reason: error.to_string() }
 }

@@ -44,6 +44,8 @@ pub(super) struct Writer {
     pool: Pool,
     folders: Folders,
     lock: Option<Lock>,
+    /// A failure of which nothing is known, until the batch tells of it.
+    lost: Option<io::Error>,
 }
 
 /// What the children of one parent have taken.
@@ -63,6 +65,15 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    /// Tells whether an operation needs the files as they are after the operations before it.
+    fn must_be_written_before(&self, op: &Op) -> bool {
+        match op {
+            Op::Remove(_) => true,
+            Op::Import(_) | Op::Release(_) => self.by_session.contains_key(op.session()),
+            _ => false,
+        }
+    }
+
     /// Adds the lines of an operation; without lines, makes it wait for those that are written of its session already.
     pub(super) fn add(&mut self, op: usize, id: &SessionId, slot: &Slot, lines: Result<Vec<u8>, String>, is_new: bool) {
         let empty = lines.as_ref().is_ok_and(Vec::is_empty);
@@ -111,6 +122,7 @@ impl Writer {
             pool: Pool::default(),
             folders: Folders::default(),
             lock: None,
+            lost: None,
         };
         writer.take_over(lock)?;
         Ok(writer)
@@ -122,6 +134,9 @@ impl Writer {
         self.forget();
         self.folders = Folders { own_in_doubt: true, ..Folders::default() };
         self.view.take_over()?;
+        for place in self.view.rename(Index::take_leftovers) {
+            self.clear_away(&place);
+        }
         self.lock = Some(lock);
         Ok(())
     }
@@ -143,8 +158,17 @@ impl Writer {
             self.take_over(lock).map_err(CommitError::NotCommitted)?;
         }
         let mut batch = Batch::default();
-        let mut results: Vec<Result<Done, Refused>> = ops.iter().enumerate().map(|(number, op)| self.apply(number, op, &mut batch)).collect();
-        let trouble = self.write(batch.jobs, &mut results);
+        let mut results: Vec<Result<Done, Refused>> = Vec::with_capacity(ops.len());
+        let mut trouble = Trouble::default();
+        for (number, op) in ops.iter().enumerate() {
+            if batch.must_be_written_before(op) {
+                self.write(std::mem::take(&mut batch).jobs, &mut results, &mut trouble);
+            }
+            let result = self.apply(number, op, &mut batch);
+            results.push(result);
+            trouble.unknown = trouble.unknown.or(self.lost.take());
+        }
+        self.write(batch.jobs, &mut results, &mut trouble);
         self.shelf.tidy(ops.iter().map(Op::session));
         if let Some(unknown) = trouble.unknown {
             return Err(CommitError::Indeterminate(unknown.into()));
@@ -156,10 +180,9 @@ impl Writer {
     }
 
     /// Writes what a batch has left to be written, and lets fail what could not be.
-    fn write(&mut self, jobs: Vec<Job>, results: &mut [Result<Done, Refused>]) -> Trouble {
-        let mut trouble = Trouble::default();
+    fn write(&mut self, jobs: Vec<Job>, results: &mut [Result<Done, Refused>], trouble: &mut Trouble) {
         if jobs.is_empty() {
-            return trouble;
+            return;
         }
         let jobs: Vec<Arc<Job>> = jobs.into_iter().map(Arc::new).collect();
         for job in &jobs {
@@ -183,7 +206,11 @@ impl Writer {
             let place = if unknown { &mut trouble.unknown } else { &mut trouble.undone };
             place.get_or_insert(error);
         }
-        trouble
+    }
+
+    /// Notes that nobody knows what has become of something.
+    pub(super) fn lose(&mut self, error: io::Error) {
+        self.lost.get_or_insert(error);
     }
 
     /// Makes known what has been written.
@@ -203,15 +230,12 @@ impl Writer {
         if matches!(job.kind, Kind::Create) {
             self.view.rename(|index| index.add(&job.place));
         }
-        for done in job.ops.iter().filter_map(|op| results.get(*op)) {
-            match done {
-                Ok(Done::Opened { .. }) => self.held.begin(job.id.clone(), slot.entry.head.epoch),
-                Ok(Done::Closed) => self.held.end(&job.id),
-                _ => {}
-            }
-        }
         let summary = Summary { head: slot.entry.head.clone(), verdict: slot.entry.verdict.clone() };
+        let live = summary.head.live;
         self.view.written(&job.place, &found, slot.entry.header.clone(), summary);
+        if !live && job.ops.iter().any(|op| matches!(results.get(*op), Some(Ok(Done::Closed)))) {
+            self.held.end(&job.id);
+        }
         Ok(())
     }
 

@@ -104,6 +104,12 @@ fn rows(conn: &Connection, see: See<'_>) -> rusqlite::Result<()> {
         let what = format!("{} without a header", what.join(" and "));
         see(Finding::of_store(Place::Part(format!("session row {sid}")), Class::UnownedRecord, what));
     }
+    let mut query = snapshot.prepare("SELECT id FROM removed WHERE id IN (SELECT id FROM session) ORDER BY id")?;
+    let mut both = query.query([])?;
+    while let Some(row) = both.next()? {
+        let what = format!("session {} was removed and is still there", String::from_utf8_lossy(bytes(row, 0)?));
+        see(Finding::of_store(Place::Part("removed".to_owned()), Class::TombstoneConflict, what));
+    }
     for sid in strangers(&snapshot, "summary")? {
         see(Finding::of_store(Place::Index("summary"), Class::IndexForeign, format!("a derived row of session row {sid}, which is not there")));
     }
@@ -155,6 +161,10 @@ fn index(conn: &Connection, see: See<'_>) -> rusqlite::Result<()> {
         Kept::Damaged => tell(Class::IndexDamaged, "it does not fit its checksum".into()),
         Kept::Stale { to, now } if to.sessions > now.sessions => {
             let what = format!("the tally knows of session row {}, and the last one is {}", to.sessions, now.sessions);
+            see(Finding::of_store(Place::Store, Class::Truncated, what));
+        }
+        Kept::Stale { to, now } if to.removals > now.removals => {
+            let what = format!("the tally knows of {} removals, and there are {}", to.removals, now.removals);
             see(Finding::of_store(Place::Store, Class::Truncated, what));
         }
         Kept::Stale { .. } => tell(Class::IndexStale, "it goes up to other rows than there are".into()),

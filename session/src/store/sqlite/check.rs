@@ -11,15 +11,13 @@ use super::{
     log::{self, bytes, crc_of, header_of, kind_column, unsigned},
     node::Liveness,
     summary::{self, whole_head, whole_verdict},
-    write::tombstone_crc,
 };
 use crate::{
     check::{Checked, Class, Finding, Kept, Place, SessionCheck, lineage},
     codec::{DecodeError, decode_event, decode_message},
     header::Header,
-    id::{MessageId, Order, SessionId},
+    id::{Order, SessionId},
     listing::Verdict,
-    message::MessageKind,
     store::{LoadError, StoreError},
 };
 
@@ -146,7 +144,8 @@ fn session_row(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<Hea
     let mut rows = query.query([id.as_str()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let mut header = header_of(row, id).or_else(|error| odd(error).map(Err))?;
-    if header.is_ok() && integer(row, 6)? != Some(16) {
+    // A mark stands behind the hash of one that was imported.
+    if header.is_ok() && !matches!(integer(row, 6)?, Some(16 | 17)) {
         header = Err(DecodeError::Malformed("what tells its creation from another is not a hash".into()));
     }
     Ok(Some((row.get(0)?, crc_of(row, 5).ok().flatten().unwrap_or_default(), header)))
@@ -236,15 +235,12 @@ fn message(id: &SessionId, order: Order, row: &Row<'_>) -> rusqlite::Result<Resu
             Ok(Ok((Kept::Waiting { message, held }, conflict)))
         }
         1 => {
-            if crc != tombstone_crc(id, order, name, hash) {
-                return Ok(Err(DecodeError::Checksum));
-            }
-            let kind = row.get::<_, i64>(4)?;
-            let kind = [MessageKind::Turn, MessageKind::Note, MessageKind::Control].into_iter().find(|known| kind_column(*known) == kind);
-            let name = std::str::from_utf8(name).ok().and_then(|name| MessageId::new(name).ok());
-            let (Some(kind), Some(name)) = (kind, name) else { return Ok(Err(DecodeError::Malformed("its kind or its id is none".into()))) };
+            let tombstone = match log::tombstone(id, row, [0, 2, 3, 4, 5, 6, 8])? {
+                Ok(tombstone) => tombstone,
+                Err(error) => return Ok(Err(error)),
+            };
             let conflict = (row.get_ref(7)? != ValueRef::Null).then_some("it has left the inbox and its text is still there");
-            Ok(Ok((Kept::Taken { id: name, kind }, conflict)))
+            Ok(Ok((Kept::Taken(tombstone), conflict)))
         }
         state => Ok(Err(DecodeError::Malformed(format!("state {state} is neither waiting nor gone")))),
     }

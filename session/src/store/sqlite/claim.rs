@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     error::Stop,
@@ -11,10 +11,12 @@ use super::{
 };
 use crate::{
     codec::Encoded,
+    departed::leaving,
+    event::Event,
     head::Head,
-    id::{Order, SessionId},
+    id::{Order, Seq, SessionId},
     message::{InboxRecord, MessageKind},
-    store::{ClaimKind, Refused},
+    store::{ClaimKind, Refused, check_taken},
     turns::{Claimed, join_notes, open_turn},
 };
 
@@ -32,6 +34,19 @@ pub(super) fn pending(conn: &Connection, id: &SessionId, sid: i64, orders: &[Ord
     Ok(records)
 }
 
+/// Refuses events that name other waiting messages than those that leave with them.
+pub(super) fn check_named(conn: &Connection, sid: i64, seed_length: Seq, events: &[Event], take: &[Order]) -> Result<(), Stop> {
+    let mut named = HashSet::new();
+    for (ids, kind) in events.iter().map(|event| leaving(event, seed_length)) {
+        for id in ids {
+            let mut query = conn.prepare_cached("SELECT ord, kind FROM inbox WHERE sid = ?1 AND message_id = ?2 AND state = 0")?;
+            let found: Option<(i64, i64)> = query.query_row(params![sid, id.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+            named.extend(found.filter(|(_, found)| kind.is_none_or(|kind| log::kind_column(kind) == *found)).map(|(order, _)| unsigned(order)));
+        }
+    }
+    Ok(check_taken(&named, take)?)
+}
+
 /// A claim that has been checked and not yet written.
 pub(super) struct Prepared {
     /// The events and what they take.
@@ -47,15 +62,15 @@ pub(super) struct Prepared {
 /// Decides what is taken next, on the inbox as it is in this transaction.
 pub(super) fn take_next(conn: &Connection, id: &SessionId, known: &Known, head: &Head, kind: ClaimKind, time: u64) -> Result<Option<Prepared>, Stop> {
     let sid = known.found.sid;
-    // A held record and everything behind it waits.
+    // A held record and everything behind it waits, and so does a message whose turn was not finished.
     let end = if head.held > 0 {
-        let first: Option<i64> =
-            conn.prepare_cached("SELECT min(ord) FROM inbox WHERE sid = ?1 AND state = 0 AND held != 0")?.query_row([sid], |row| row.get(0))?;
+        let first: Option<i64> = conn.prepare_cached("SELECT min(ord) FROM inbox WHERE sid = ?1 AND held != 0")?.query_row([sid], |row| row.get(0))?;
         first.map_or(head.next_order, unsigned)
     } else {
         head.next_order
     };
-    if kind == ClaimKind::Turn && head.open.is_some() {
+    let waits = head.held > 0 && head.retry.is_some();
+    if kind == ClaimKind::Turn && (head.open.is_some() || waits) {
         return Ok(None);
     }
     let notes = if head.pending_wakes + head.pending_quiet > 0 { log::inbox(conn, id, sid, Wanted::Every(MessageKind::Note, end))? } else { Vec::new() };

@@ -7,7 +7,7 @@ use rusqlite::ErrorCode;
 use crate::{
     codec::EncodeError,
     head::FoldError,
-    store::{LoadError, Refused, StoreError},
+    store::{ExportError, LoadError, Refused, StoreError},
 };
 
 impl From<rusqlite::Error> for StoreError {
@@ -31,6 +31,12 @@ pub(super) fn at(path: &Path) -> impl Fn(rusqlite::Error) -> StoreError {
 impl From<rusqlite::Error> for LoadError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Store(error.into())
+    }
+}
+
+impl From<rusqlite::Error> for ExportError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Load(error.into())
     }
 }
 
@@ -78,6 +84,7 @@ impl From<LoadError> for Stop {
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::NotFound(session) => Self::Refused(Refused::NotFound(session)),
+            LoadError::Removed(session) => Self::Refused(Refused::Removed(session)),
             LoadError::Corrupt { session, place, source } => Self::Refused(Refused::Corrupt { session, reason: format!("{place}: {source}") }),
             LoadError::Fold { session, source } => Self::Refused(Refused::Corrupt { session, reason: source.to_string() }),
             LoadError::Store(error) => Self::Failed(error),

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row, params, types::ValueRef};
 
+use super::transfer::is_removed;
 use crate::{
-    codec::{DecodeError, decode_event, decode_header, decode_message},
+    codec::{DecodeError, decode_event, decode_header, decode_message, encode_tombstone},
     event::Event,
     fold::Fold,
     header::Header,
-    id::{Order, Seq, SessionId},
+    id::{MessageId, Order, Seq, SessionId},
     listing::Cursor,
-    message::{InboxRecord, MessageKind},
+    message::{BodyHash, InboxRecord, MessageKind, Tombstone},
     store::{LoadError, Log, Traced},
 };
 
@@ -107,7 +108,11 @@ pub(super) fn find(conn: &Connection, id: &SessionId) -> Result<Option<Found>, L
 
 /// Finds a session that must be there.
 pub(super) fn require(conn: &Connection, id: &SessionId) -> Result<Found, LoadError> {
-    find(conn, id)?.ok_or_else(|| LoadError::NotFound(id.clone()))
+    match find(conn, id)? {
+        Some(found) => Ok(found),
+        None if is_removed(conn, id)? => Err(LoadError::Removed(id.clone())),
+        None => Err(LoadError::NotFound(id.clone())),
+    }
 }
 
 /// Reads the events from `from`, at most `limit`, in order and without a gap.
@@ -135,6 +140,39 @@ pub(super) fn kind_column(kind: MessageKind) -> i64 {
         MessageKind::Note => 1,
         MessageKind::Control => 2,
     }
+}
+
+/// Reads what remains of a message from the columns of its order, its id, its hash, its kind, `wake`, `held` and the checksum.
+pub(super) fn tombstone(id: &SessionId, row: &Row<'_>, columns: [usize; 7]) -> rusqlite::Result<Result<Tombstone, DecodeError>> {
+    let [order, message, hash, kind, wake, held, crc] = columns;
+    let kind = match row.get::<_, i64>(kind)? {
+        0 => MessageKind::Turn,
+        1 => MessageKind::Note,
+        2 => MessageKind::Control,
+        _ => return Ok(Err(DecodeError::Checksum)),
+    };
+    let message = std::str::from_utf8(bytes(row, message)?).ok().and_then(|text| MessageId::new(text).ok());
+    let (Some(message), Ok(hash)) = (message, bytes(row, hash)?.try_into()) else { return Ok(Err(DecodeError::Checksum)) };
+    let (wake, held) = (row.get::<_, i64>(wake)? != 0, row.get::<_, i64>(held)? != 0);
+    let tombstone = Tombstone { order: unsigned(row.get(order)?), id: message, kind, wake, hash: BodyHash(hash), held };
+    let whole = match encode_tombstone(id, &tombstone) {
+        Ok(encoded) => crc_of(row, crc)? == Some(encoded.crc),
+        Err(_) => false,
+    };
+    Ok(if whole { Ok(tombstone) } else { Err(DecodeError::Checksum) })
+}
+
+/// Reads what remains of the messages that have left and are held, in order.
+pub(super) fn held_taken(conn: &Connection, id: &SessionId, sid: i64) -> Result<Vec<Tombstone>, LoadError> {
+    let mut held = Vec::new();
+    let mut query =
+        conn.prepare_cached("SELECT ord, message_id, hash, kind, wake, held, crc FROM inbox WHERE sid = ?1 AND held != 0 AND state = 1 ORDER BY ord")?;
+    let mut rows = query.query([sid])?;
+    while let Some(row) = rows.next()? {
+        let order = unsigned(row.get(0)?);
+        held.push(tombstone(id, row, [0, 1, 2, 3, 4, 5, 6])?.map_err(|error| corrupt(id, format!("message {order}"), error))?);
+    }
+    Ok(held)
 }
 
 /// Which pending messages are read.
@@ -225,6 +263,9 @@ pub(super) fn load_found(conn: &Connection, id: &SessionId, found: &Found) -> Re
     }
     for record in inbox(conn, id, found.sid, Wanted::All(usize::MAX))? {
         fold.apply_message(record);
+    }
+    for tombstone in held_taken(conn, id, found.sid)? {
+        fold.apply_taken(&tombstone);
     }
     let next = next_order(conn, found.sid)?;
     let held: i64 = conn.prepare_cached("SELECT count(*) FROM inbox WHERE sid = ?1")?.query_row([found.sid], |row| row.get(0))?;

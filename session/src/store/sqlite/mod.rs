@@ -7,7 +7,8 @@
 //! - `birth`: how the file comes to be, and how another one is refused. `schema`: the tables.
 //! - `writer`: transactions, one process after the other. `write`, `claim`: the operations in them. `kept`: what is remembered between them. `node`: who is alive.
 //! - `log`: the ground truth of a session. `summary`, `family`, `tally`: what is derived from it and may be lost at any time.
-//! - `read`, `describe`: the reader. `check`, `audit`: verifying a session, and what belongs to none. `rebuild`: deriving again what is derived.
+//! - `read`, `describe`, `export`: the reader. `transfer`: whole sessions, in and away. `check`, `audit`: verifying a session, and what belongs to none.
+//!   `rebuild`: deriving again what is derived.
 
 use std::{
     path::Path,
@@ -26,6 +27,7 @@ mod check;
 mod claim;
 mod describe;
 mod error;
+mod export;
 mod family;
 mod kept;
 mod log;
@@ -38,6 +40,7 @@ mod summary;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod write;
 mod writer;
 

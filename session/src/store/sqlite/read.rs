@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    io,
     path::Path,
     sync::Arc,
 };
@@ -11,11 +12,11 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{
     audit, check, describe,
     error::at,
-    family,
+    export, family,
     log::{self, SESSION_COLUMNS, Wanted, limit_column, unsigned},
     node::Liveness,
     schema::{Access, connect},
-    tally,
+    tally, transfer,
 };
 use crate::{
     check::{Checked, Finding},
@@ -24,7 +25,7 @@ use crate::{
     id::{MessageId, OwnerId, Seq, SessionId},
     listing::{Cursor, Description},
     message::InboxRecord,
-    store::{Lease, LoadError, Log, Member, MessageState, Reader, StoreError, Traced},
+    store::{ExportError, Lease, LoadError, Log, Member, MessageState, Reader, StoreError, Traced},
 };
 
 /// Reads a SQLite store. Writes neither the file nor its WAL, whoever else has it open.
@@ -116,6 +117,15 @@ fn children(conn: &Connection, parent: Option<&SessionId>, after: Option<&Cursor
 impl Reader for SqliteReader {
     fn header(&mut self, id: &SessionId) -> Result<Option<Arc<Header>>, LoadError> {
         Ok(log::find(&self.conn, id)?.map(|found| found.header))
+    }
+
+    fn is_removed(&mut self, id: &SessionId) -> Result<bool, StoreError> {
+        Ok(transfer::is_removed(&self.conn, id)?)
+    }
+
+    fn export(&mut self, id: &SessionId, line: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), ExportError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        export::export(&snapshot, id, line)
     }
 
     fn load(&mut self, id: &SessionId) -> Result<Log, LoadError> {

@@ -1,6 +1,6 @@
 //! The tables, and how a connection is set up.
 //!
-//! Ground truth is `session`, `event` and `inbox`. `summary`, `orphan` and `tally` are derived from them and may be lost at any time;
+//! Ground truth is `session`, `event`, `inbox` and `removed`. `summary`, `orphan` and `tally` are derived from them and may be lost at any time;
 //! `lease` and `node` serve liveness only.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path, time::Duration};
@@ -40,7 +40,7 @@ CREATE TABLE event(
     PRIMARY KEY(sid, seq)
 ) STRICT;
 
--- Rows are never deleted, so that neither `id` nor `ord` is ever used twice.
+-- Rows go with their session only, and the newest of all keeps its `id` even then (as session 0), so that neither `id` nor `ord` is ever used twice.
 CREATE TABLE inbox(
     id INTEGER PRIMARY KEY,
     sid INTEGER NOT NULL,
@@ -56,6 +56,10 @@ CREATE TABLE inbox(
     UNIQUE(sid, message_id)
 ) STRICT;
 CREATE INDEX inbox_place ON inbox(sid, state, ord, kind);
+CREATE INDEX inbox_held ON inbox(sid, ord) WHERE held != 0;
+
+-- Ids that are used up: of sessions that were removed.
+CREATE TABLE removed(number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE) STRICT;
 
 CREATE TABLE summary(
     sid INTEGER PRIMARY KEY,
@@ -79,6 +83,7 @@ CREATE TABLE tally(
     sessions INTEGER NOT NULL,
     events INTEGER NOT NULL,
     messages INTEGER NOT NULL,
+    removals INTEGER NOT NULL,
     work INTEGER NOT NULL,
     work_sum INTEGER NOT NULL,
     orphans INTEGER NOT NULL,

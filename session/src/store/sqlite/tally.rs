@@ -3,7 +3,7 @@
 //! An index can be asked who is in it, but not who has been lost from it. The tally counts the members, sums their hashes, and says up to
 //! which rows of the ground tables it goes. A set that fits a whole and current tally is the set; otherwise every session is looked at.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{
     log::{Found, SESSION_COLUMNS, crc_of, header_of},
@@ -35,12 +35,13 @@ impl Count {
     }
 }
 
-/// Up to which rows the ground tables go. Rows are never deleted, so that the greatest number moves with every addition.
+/// Up to which rows the ground tables go. Only removals delete rows, and each adds one of its own, so that something moves with every change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Extent {
     pub(super) sessions: i64,
     events: i64,
     messages: i64,
+    pub(super) removals: i64,
 }
 
 /// What is known of the whole store.
@@ -67,13 +68,19 @@ pub(super) fn id_hash(id: &str) -> i64 {
 
 fn extent(conn: &Connection) -> rusqlite::Result<Extent> {
     conn.prepare_cached(
-        "SELECT coalesce((SELECT max(sid) FROM session), 0), coalesce((SELECT max(rowid) FROM event), 0), coalesce((SELECT max(id) FROM inbox), 0)",
+        "SELECT coalesce((SELECT max(sid) FROM session), 0), coalesce((SELECT max(rowid) FROM event), 0), coalesce((SELECT max(id) FROM inbox), 0),
+                coalesce((SELECT max(number) FROM removed), 0)",
     )?
-    .query_row([], |row| Ok(Extent { sessions: row.get(0)?, events: row.get(1)?, messages: row.get(2)? }))
+    .query_row([], extent_of)
+}
+
+fn extent_of(row: &Row<'_>) -> rusqlite::Result<Extent> {
+    Ok(Extent { sessions: row.get(0)?, events: row.get(1)?, messages: row.get(2)?, removals: row.get(3)? })
 }
 
 fn crc(tally: &Tally, extent: Extent) -> u32 {
-    let fields = [extent.sessions, extent.events, extent.messages, tally.work.number, tally.work.sum, tally.orphans.number, tally.orphans.sum];
+    let Tally { work, orphans } = tally;
+    let fields = [extent.sessions, extent.events, extent.messages, extent.removals, work.number, work.sum, orphans.number, orphans.sum];
     fields.iter().fold(crc32c::crc32c(b"t\0"), |crc, field| crc32c::crc32c_append(crc, &field.to_be_bytes()))
 }
 
@@ -93,11 +100,10 @@ pub(super) enum Kept {
 /// Looks at the row.
 pub(super) fn look(conn: &Connection) -> rusqlite::Result<Kept> {
     let row = conn
-        .prepare_cached("SELECT sessions, events, messages, work, work_sum, orphans, orphan_sum, crc FROM tally")?
+        .prepare_cached("SELECT sessions, events, messages, removals, work, work_sum, orphans, orphan_sum, crc FROM tally")?
         .query_row([], |row| {
-            let extent = Extent { sessions: row.get(0)?, events: row.get(1)?, messages: row.get(2)? };
-            let tally = Tally { work: Count { number: row.get(3)?, sum: row.get(4)? }, orphans: Count { number: row.get(5)?, sum: row.get(6)? } };
-            Ok((extent, tally, crc_of(row, 7)?))
+            let tally = Tally { work: Count { number: row.get(4)?, sum: row.get(5)? }, orphans: Count { number: row.get(6)?, sum: row.get(7)? } };
+            Ok((extent_of(row)?, tally, crc_of(row, 8)?))
         })
         .optional()?;
     let now = extent(conn)?;
@@ -105,7 +111,7 @@ pub(super) fn look(conn: &Connection) -> rusqlite::Result<Kept> {
         Some((extent, tally, stored)) if stored != Some(crc(&tally, extent)) => Kept::Damaged,
         Some((extent, tally, _)) if extent == now => Kept::Good(tally),
         Some((extent, ..)) => Kept::Stale { to: extent, now },
-        // A store without a session needs no row.
+        // A store that never had a session needs no row.
         None if now == Extent::default() => Kept::Good(Tally::default()),
         None => Kept::Missing,
     })
@@ -123,12 +129,14 @@ pub(super) fn read(conn: &Connection) -> rusqlite::Result<Option<Tally>> {
 pub(super) fn write(conn: &Connection, tally: &Tally) -> rusqlite::Result<()> {
     let now = extent(conn)?;
     conn.prepare_cached(
-        "INSERT OR REPLACE INTO tally(one, sessions, events, messages, work, work_sum, orphans, orphan_sum, crc) VALUES(1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT OR REPLACE INTO tally(one, sessions, events, messages, removals, work, work_sum, orphans, orphan_sum, crc)
+         VALUES(1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?
     .execute(params![
         now.sessions,
         now.events,
         now.messages,
+        now.removals,
         tally.work.number,
         tally.work.sum,
         tally.orphans.number,

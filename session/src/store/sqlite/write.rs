@@ -9,16 +9,17 @@ use rusqlite::{Connection, OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
 use super::{
-    claim::{pending, take_next},
+    claim::{check_named, pending, take_next},
     error::Stop,
     kept::{Known, Memory, fenced, follow, known},
     log::{self, Found, kind_column, signed, unsigned},
     node::Node,
     summary::{self, Summary},
     tally::{self, id_hash, sid_hash},
+    transfer::is_removed,
 };
 use crate::{
-    codec::{Encoded, encode_event, encode_header, encode_message, message_crc},
+    codec::{Encoded, encode_event, encode_header, encode_message, encode_tombstone, message_crc},
     event::Event,
     fold::Fold,
     head::Head,
@@ -26,15 +27,15 @@ use crate::{
     id::{MessageId, Order, SessionId},
     limits::MAX_INTEGER,
     listing::{Verdict, verdict},
-    message::{BodyHash, InboxRecord, Message, MessageKind},
+    message::{BodyHash, InboxRecord, Message, MessageKind, Tombstone},
     store::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Op, Open, Refused, StoreError, check_begun, check_ended},
 };
 
 /// A batch under way.
 pub(super) struct Batch<'a> {
-    conn: &'a Connection,
-    node: &'a Node,
-    memory: &'a mut Memory,
+    pub(super) conn: &'a Connection,
+    pub(super) node: &'a Node,
+    pub(super) memory: &'a mut Memory,
     moved: Vec<SessionId>,
     /// Whether anything was written.
     pub(super) changed: bool,
@@ -57,6 +58,9 @@ impl<'a> Batch<'a> {
             Op::Append(op) => self.append(op),
             Op::Claim(op) => self.claim(op),
             Op::Close(op) => self.close(op),
+            Op::Import(op) => self.import(op),
+            Op::Release(op) => self.release(op),
+            Op::Remove(op) => self.remove(op),
         };
         match done {
             Ok(done) => Ok(Ok(done)),
@@ -89,14 +93,15 @@ impl<'a> Batch<'a> {
     fn create(&mut self, op: &Create) -> Result<Done, Stop> {
         let id = &op.session.id;
         let events = op.events.iter().map(|event| encode_event(id, event)).collect::<Result<Vec<_>, _>>()?;
-        let creation = creation_hash(op);
         if let Some(found) = log::find(self.conn, id)? {
-            let stored: Vec<u8> = self.conn.prepare_cached("SELECT creation FROM session WHERE sid = ?1")?.query_row([found.sid], |row| row.get(0))?;
-            return if stored == creation && op.session.matches(&found.header) {
+            return if op.session.matches(&found.header) && self.was_created_by(op, found.sid)? {
                 Ok(Done::Created { header: found.header, existing: true })
             } else {
                 Err(Refused::Exists(id.clone()).into())
             };
+        }
+        if is_removed(self.conn, id)? {
+            return Err(Refused::Removed(id.clone()).into());
         }
         let message = op.message.as_ref().map(|message| encode_message(message).map(|body| (message, body))).transpose()?;
         let mut parent_here = true;
@@ -117,15 +122,7 @@ impl<'a> Batch<'a> {
         }
         let verdict = verdict(&fold);
         self.take_alias(header.parent.as_ref(), id, &verdict)?;
-        self.conn.prepare_cached("INSERT INTO session(id, parent_id, created_at, header, crc, creation) VALUES(?1, ?2, ?3, ?4, ?5, ?6)")?.execute(params![
-            id.as_str(),
-            header.parent.as_ref().map(SessionId::as_str),
-            signed(header.created_at),
-            text(&encoded.body)?,
-            encoded.crc,
-            creation
-        ])?;
-        let found = Found { sid: self.conn.last_insert_rowid(), header: header.clone(), crc: encoded.crc };
+        let found = self.insert_session(&header, &encoded, &creation_hash(&op.events, op.message.as_deref()))?;
         self.count_orphans(&header, parent_here, siblings)?;
         self.insert_events(found.sid, &op.events, &events)?;
         let mut head = fold.head().clone();
@@ -144,12 +141,38 @@ impl<'a> Batch<'a> {
         Ok(Done::Created { header, existing: false })
     }
 
+    /// Tells whether a session that is there was created with the same events and the same message.
+    fn was_created_by(&self, op: &Create, sid: i64) -> Result<bool, Stop> {
+        let stored: Vec<u8> = self.conn.prepare_cached("SELECT creation FROM session WHERE sid = ?1")?.query_row([sid], |row| row.get(0))?;
+        let Some(imported) = stored.strip_suffix(&[1]).filter(|hash| hash.len() == CREATION_BYTES) else {
+            return Ok(stored == creation_hash(&op.events, op.message.as_deref()));
+        };
+        if imported != creation_hash(&op.events, None) {
+            return Ok(false);
+        }
+        // An import does not tell the message that it was created with from the first that was accepted later.
+        let Some(message) = &op.message else { return Ok(true) };
+        Ok(matches!(self.earlier(&op.session.id, sid, &message.id)?, Some((0, hash)) if hash == message.hash().0))
+    }
+
+    pub(super) fn insert_session(&self, header: &Arc<Header>, encoded: &Encoded, creation: &[u8]) -> Result<Found, Stop> {
+        self.conn.prepare_cached("INSERT INTO session(id, parent_id, created_at, header, crc, creation) VALUES(?1, ?2, ?3, ?4, ?5, ?6)")?.execute(params![
+            header.id.as_str(),
+            header.parent.as_ref().map(SessionId::as_str),
+            signed(header.created_at),
+            text(&encoded.body)?,
+            encoded.crc,
+            creation
+        ])?;
+        Ok(Found { sid: self.conn.last_insert_rowid(), header: header.clone(), crc: encoded.crc })
+    }
+
     fn created_at(&self, sql: &str, parent: &SessionId) -> rusqlite::Result<Option<i64>> {
         self.conn.prepare_cached(sql)?.query_row([parent.as_str()], |row| row.get(0)).optional()
     }
 
     /// Refuses an alias that a sibling has, and remembers it otherwise.
-    fn take_alias(&mut self, parent: Option<&SessionId>, id: &SessionId, verdict: &Verdict) -> Result<(), Stop> {
+    pub(super) fn take_alias(&mut self, parent: Option<&SessionId>, id: &SessionId, verdict: &Verdict) -> Result<(), Stop> {
         let (Some(parent), Verdict::Child { alias: Some(alias), .. }) = (parent, verdict) else { return Ok(()) };
         if !self.memory.aliases.contains_key(parent) {
             let aliases = super::family::aliases(self.conn, parent)?;
@@ -165,7 +188,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Keeps the set of parents that are named but not here.
-    fn count_orphans(&mut self, header: &Header, parent_here: bool, siblings: bool) -> rusqlite::Result<()> {
+    pub(super) fn count_orphans(&mut self, header: &Header, parent_here: bool, siblings: bool) -> rusqlite::Result<()> {
         if let Some(parent) = header.parent.as_ref().filter(|parent| !parent_here && !siblings && **parent != header.id) {
             self.conn.prepare_cached("INSERT OR IGNORE INTO orphan(parent_id) VALUES(?1)")?.execute([parent.as_str()])?;
             self.memory.tally.orphans.add(id_hash(parent.as_str()));
@@ -213,17 +236,16 @@ impl<'a> Batch<'a> {
     }
 
     fn earlier(&self, id: &SessionId, sid: i64, message: &MessageId) -> Result<Option<(Order, Vec<u8>)>, Stop> {
-        let row: Option<(i64, Vec<u8>, i64, i64)> = self
-            .conn
-            .prepare_cached("SELECT ord, hash, state, crc FROM inbox WHERE sid = ?1 AND message_id = ?2")?
-            .query_row(params![sid, message.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
-            .optional()?;
-        let Some((order, hash, state, crc)) = row else { return Ok(None) };
-        let order = unsigned(order);
-        if state == 1 && crc != i64::from(tombstone_crc(id, order, message.as_str().as_bytes(), &hash)) {
-            return Err(Refused::Corrupt { session: id.clone(), reason: format!("message {order}: checksum mismatch") }.into());
+        let mut query = self.conn.prepare_cached("SELECT ord, message_id, hash, kind, wake, held, crc, state FROM inbox WHERE sid = ?1 AND message_id = ?2")?;
+        let mut rows = query.query(params![sid, message.as_str()])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let order = unsigned(row.get(0)?);
+        if row.get::<_, i64>(7)? == 1
+            && let Err(error) = log::tombstone(id, row, [0, 1, 2, 3, 4, 5, 6])?
+        {
+            return Err(Refused::Corrupt { session: id.clone(), reason: format!("message {order}: {error}") }.into());
         }
-        Ok(Some((order, hash)))
+        Ok(Some((order, row.get(2)?)))
     }
 
     /// Writes a message unless its id is known; tells whether it did.
@@ -238,13 +260,18 @@ impl<'a> Batch<'a> {
             )?
             .execute(params![sid, signed(order), message.id.as_str(), hash, kind_column(message.kind), message.wake, text(body)?, crc])?;
         if written == 1 {
-            let row = self.conn.last_insert_rowid();
-            self.rows = Some(self.rows.map_or((row, row), |(first, _)| (first, row)));
+            self.wrote_inbox_row();
         }
         Ok(written == 1)
     }
 
-    fn insert_events(&self, sid: i64, events: &[Event], encoded: &[Encoded]) -> Result<(), Stop> {
+    /// Remembers the inbox row that was written last.
+    pub(super) fn wrote_inbox_row(&mut self) {
+        let row = self.conn.last_insert_rowid();
+        self.rows = Some(self.rows.map_or((row, row), |(first, _)| (first, row)));
+    }
+
+    pub(super) fn insert_events(&self, sid: i64, events: &[Event], encoded: &[Encoded]) -> Result<(), Stop> {
         let mut insert = self.conn.prepare_cached("INSERT INTO event(sid, seq, body, crc) VALUES(?1, ?2, ?3, ?4)")?;
         for (event, encoded) in events.iter().zip(encoded) {
             insert.execute(params![sid, signed(event.seq), text(&encoded.body)?, encoded.crc])?;
@@ -254,7 +281,7 @@ impl<'a> Batch<'a> {
 
     fn open(&mut self, op: &Open) -> Result<Done, Stop> {
         let known = known(self.conn, &mut self.memory.sessions, &op.session)?;
-        let sid = known.found.sid;
+        let (sid, seed_length) = (known.found.sid, known.found.header.seed_length);
         let holder: Option<String> = self.conn.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| row.get(0)).optional()?;
         let dead = match holder.filter(|holder| holder != self.node.owner().as_str()) {
             Some(holder) if self.node.liveness().alive(self.conn, &holder)? => {
@@ -267,6 +294,7 @@ impl<'a> Batch<'a> {
             return Err(Refused::Fenced { stored: known.head.epoch }.into());
         }
         let (mut head, encoded) = follow(known, &op.session, &op.events)?;
+        check_named(self.conn, sid, seed_length, &op.events, &[])?;
         check_begun(&head, op.epoch)?;
         let claim = match op.claim {
             Some(time) => take_next(self.conn, &op.session, known, &head, ClaimKind::Turn, time)?,
@@ -296,12 +324,13 @@ impl<'a> Batch<'a> {
 
     fn append(&mut self, op: &Append) -> Result<Done, Stop> {
         let known = fenced(self.conn, &mut self.memory.sessions, &op.fence)?;
-        let sid = known.found.sid;
+        let (sid, seed_length) = (known.found.sid, known.found.header.seed_length);
         let leaving = pending(self.conn, &op.fence.session, sid, &op.take)?;
         if op.events.is_empty() && !leaving.is_empty() {
             return Err(Refused::Invalid { code: "EVENT_INVALID", message: "a message leaves the inbox with the events that name it".into() }.into());
         }
         let (mut head, encoded) = follow(known, &op.fence.session, &op.events)?;
+        check_named(self.conn, sid, seed_length, &op.events, &op.take)?;
         self.insert_events(sid, &op.events, &encoded)?;
         for record in &leaving {
             head.take(&record.message, record.held);
@@ -330,8 +359,9 @@ impl<'a> Batch<'a> {
         if op.unless_pending && known.head.has_work() {
             return Err(Refused::Pending(known.head.pending()).into());
         }
-        let sid = known.found.sid;
+        let (sid, seed_length) = (known.found.sid, known.found.header.seed_length);
         let (head, encoded) = follow(known, &op.fence.session, &op.events)?;
+        check_named(self.conn, sid, seed_length, &op.events, &[])?;
         check_ended(&head)?;
         self.insert_events(sid, &op.events, &encoded)?;
         self.conn.prepare_cached("DELETE FROM lease WHERE sid = ?1")?.execute([sid])?;
@@ -341,15 +371,15 @@ impl<'a> Batch<'a> {
 
     /// Takes messages out of the inbox; what remains of each tells a later copy of it.
     fn leave(&self, id: &SessionId, sid: i64, records: &[InboxRecord]) -> Result<(), Stop> {
-        let mut update = self.conn.prepare_cached("UPDATE inbox SET state = 1, body = NULL, crc = ?3 WHERE sid = ?1 AND state = 0 AND ord = ?2")?;
+        let mut update = self.conn.prepare_cached("UPDATE inbox SET state = 1, held = 0, body = NULL, crc = ?3 WHERE sid = ?1 AND state = 0 AND ord = ?2")?;
         for record in records {
-            let crc = tombstone_crc(id, record.order, record.message.id.as_str().as_bytes(), &record.message.hash().0);
+            let crc = encode_tombstone(id, &Tombstone::of(record))?.crc;
             update.execute(params![sid, signed(record.order), crc])?;
         }
         Ok(())
     }
 
-    fn moved(&mut self, id: &SessionId, head: Head) -> Result<(), Stop> {
+    pub(super) fn moved(&mut self, id: &SessionId, head: Head) -> Result<(), Stop> {
         let known = known(self.conn, &mut self.memory.sessions, id)?;
         known.head = head;
         if !known.dirty {
@@ -361,19 +391,13 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The checksum of what remains of a message that has left the inbox.
-pub(super) fn tombstone_crc(id: &SessionId, order: Order, message: &[u8], hash: &[u8]) -> u32 {
-    let mut crc = crc32c::crc32c_append(crc32c::crc32c(b"g\0"), id.as_str().as_bytes());
-    for part in [b"\0".as_slice(), &order.to_be_bytes(), message, b"\0", hash] {
-        crc = crc32c::crc32c_append(crc, part);
-    }
-    crc
-}
+/// How long [`creation_hash`] is.
+const CREATION_BYTES: usize = 16;
 
 /// Hashes what a session is created with, times aside.
-fn creation_hash(op: &Create) -> Vec<u8> {
+pub(super) fn creation_hash(events: &[Event], message: Option<&Message>) -> Vec<u8> {
     let mut hasher = Sha256::new();
-    for event in &*op.events {
+    for event in events {
         hasher.update(event.body.type_name());
         hasher.update([0]);
         let data = match &event.body {
@@ -383,16 +407,16 @@ fn creation_hash(op: &Create) -> Vec<u8> {
         hasher.update(data.unwrap_or_default());
         hasher.update([0]);
     }
-    if let Some(message) = &op.message {
+    if let Some(message) = message {
         hasher.update([1]);
         hasher.update(message.id.as_str());
         hasher.update([0]);
         hasher.update(message.hash().0);
     }
-    hasher.finalize().iter().take(16).copied().collect()
+    hasher.finalize().iter().take(CREATION_BYTES).copied().collect()
 }
 
 /// Our own JSON is UTF-8; the check keeps anything else from becoming a text column.
-fn text(body: &[u8]) -> Result<&str, StoreError> {
+pub(super) fn text(body: &[u8]) -> Result<&str, StoreError> {
     std::str::from_utf8(body).map_err(|error| StoreError::Io(Box::new(error)))
 }

@@ -467,6 +467,7 @@ fn every_flipped_bit_of_a_record_is_found_in_its_place() {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
             put.execute([&flipped]).unwrap();
+            f.store.heartbeat().unwrap();
             let mut found = Vec::new();
             reader.check(&session, &mut |finding| found.push(format!("{session} {}: {}", finding.place, finding.class))).unwrap();
             assert_eq!(found, [format!("{place}: checksum")], "bit {bit} of {column} in {table}");
@@ -535,6 +536,8 @@ fn every_damaged_column_of_a_derived_row_is_found_changes_no_answer_and_is_deriv
                     continue;
                 }
                 tried += 1;
+                // Or its leases would run out.
+                f.store.heartbeat().unwrap();
                 let what = format!("{table}.{column} of {row:?}: {value:?} became {bad:?} ({n})");
                 let found = found(&f.path());
                 assert!(found.iter().any(|line| line.contains("index")), "{what} is not found");

@@ -145,9 +145,12 @@ impl Agent {
             None => (SessionId::from_uuid(services.config.ids.uuid()), services.message_id()),
         };
         if self.was_accepted(effect) {
+            let id = child.clone();
+            let removed = services.readers.read(move |reader| reader.is_removed(&id)).await.map_err(|error| StartError::Read(error.to_string()))?;
             // Its work, if it has any, is found as that of any session is.
             return match self.over() {
                 Some(over) => Err(StartError::Unauthorized(over)),
+                None if removed => Err(WriteError::Refused(Refused::Removed(child)).into()),
                 None => Ok((Delegated { child, message: message_id, existing: true }, None)),
             };
         }

@@ -127,6 +127,8 @@ pub struct Listed {
     pub turn: TurnState,
     /// Messages that wait.
     pub pending: u64,
+    /// Whether it was imported and waits to be activated by hand.
+    pub held: bool,
     /// Turns that it has begun.
     pub turns: u64,
     /// How its newest ended turn ended.
@@ -392,6 +394,7 @@ fn entry(parent: Option<&SessionId>, child: Traced, described: Result<Descriptio
         status,
         turn: head.turn_state(live),
         pending: head.pending(),
+        held: head.held > 0,
         turns: head.turns,
         last_outcome: head.last,
         has_children: description.has_children,

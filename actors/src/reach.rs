@@ -20,9 +20,9 @@ pub(crate) async fn header_of(services: &Services, id: &SessionId) -> Result<Arc
     }
     let wanted = id.clone();
     let unavailable = |reason: String| DeliverError::NotResumable { child: id.to_string(), reason };
-    match services.readers.read(move |reader| reader.header(&wanted)).await {
-        Ok(Some(header)) => Ok(header),
-        Ok(None) => Err(unavailable("there is no such session".into())),
+    match services.readers.read(move |reader| required(reader, &wanted)).await {
+        Ok(header) => Ok(header),
+        Err(LoadError::NotFound(_)) => Err(unavailable("there is no such session".into())),
         Err(error) => Err(unavailable(error.to_string())),
     }
 }
@@ -38,19 +38,28 @@ pub(crate) async fn addressee(services: &Services, id: &SessionId) -> Result<Arc
     let found = services
         .readers
         .read(move |reader| -> Result<_, LoadError> {
-            let Some(header) = reader.header(&wanted)? else { return Ok(None) };
+            let header = required(reader, &wanted)?;
             let traced = greenroom_session::store::Traced { id: wanted.clone(), created_at: header.created_at, header: Ok(header.clone()) };
             let described = reader.describe(std::slice::from_ref(&traced), false)?.pop();
-            Ok(Some((header, described)))
+            Ok((header, described))
         })
         .await;
     match found {
-        Ok(Some((header, Some(Ok(description))))) => match description.verdict {
+        Ok((header, Some(Ok(description)))) => match description.verdict {
             Verdict::Child { mode: Mode::Continuable, .. } => Ok(header),
             _ => Err(not_continuable(id)),
         },
-        Ok(Some((_, Some(Err(error))))) | Err(error) => Err(unavailable(error.to_string())),
-        Ok(_) => Err(unavailable("there is no such session".into())),
+        Err(LoadError::NotFound(_)) | Ok((_, None)) => Err(unavailable("there is no such session".into())),
+        Ok((_, Some(Err(error)))) | Err(error) => Err(unavailable(error.to_string())),
+    }
+}
+
+/// Reads a header that must be there.
+fn required(reader: &mut dyn Reader, id: &SessionId) -> Result<Arc<Header>, LoadError> {
+    match reader.header(id)? {
+        Some(header) => Ok(header),
+        None if reader.is_removed(id)? => Err(LoadError::Removed(id.clone())),
+        None => Err(LoadError::NotFound(id.clone())),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Speed: every figure beside a floor that is measured in the same run.
 //!
 //! `cargo bench --bench speed` prints one table; `-- NAME...` runs only these parts: `idle`, `memory`, `turns`, `accept`, `single`,
-//! `listing`, `check`, `review`. `GREENROOM_BENCH_SCALE` (default 1) makes every part longer or shorter. The exit code says nothing about the figures.
+//! `listing`, `transfer`, `check`, `review`. `GREENROOM_BENCH_SCALE` (default 1) makes every part longer or shorter. The exit code says nothing about the figures.
 //! What they mean stands in `docs/performance.md`.
 
 #![expect(clippy::print_stdout, reason = "the table is the result")]
@@ -14,6 +14,7 @@ mod listing;
 mod measure;
 mod review;
 mod table;
+mod transfer;
 mod turns;
 
 use measure::Outcome;
@@ -22,13 +23,14 @@ use table::{Row, Table};
 type Part = fn(f64) -> Outcome<Vec<Row>>;
 
 /// The parts in their order. Idle sessions come first: what a later part frees would hide what they take.
-const PARTS: [(&str, Part); 8] = [
+const PARTS: [(&str, Part); 9] = [
     ("idle", idle::idle),
     ("memory", accept::memory),
     ("turns", turns::turns),
     ("accept", accept::many_senders),
     ("single", accept::one_sender),
     ("listing", listing::listing),
+    ("transfer", transfer::transfer),
     ("check", check::check),
     ("review", review::review),
 ];

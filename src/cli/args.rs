@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::{check, list, log, run, send, show, tree};
+use super::{check, export, import, list, log, rm, run, send, show, tree};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -63,5 +63,8 @@ pub(crate) enum Verb {
     Show(show::ShowArgs),
     Log(log::LogArgs),
     Send(send::SendArgs),
+    Export(export::ExportArgs),
+    Import(import::ImportArgs),
+    Rm(rm::RmArgs),
     Check(check::CheckArgs),
 }

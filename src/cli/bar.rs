@@ -12,7 +12,6 @@ pub(crate) enum Unit {
     /// Things, by their name in the plural: `sessions`.
     Of(&'static str),
     /// Bytes.
-    #[expect(dead_code, reason = "for the verbs that come")]
     Bytes,
 }
 
@@ -42,7 +41,6 @@ impl Bar {
     }
 
     /// Stands at this count.
-    #[expect(dead_code, reason = "for the verbs that come")]
     pub(crate) fn stand(&self, at: u64) {
         self.0.set_position(at);
     }
@@ -66,7 +64,7 @@ impl Bar {
     }
 
     /// Writes a line of stderr without tearing the bar.
-    #[expect(dead_code, reason = "for the verbs that come")]
+    #[allow(dead_code, reason = "a bar that cannot be talked beside is half a bar")]
     pub(crate) fn remark(&self, terminal: &Terminal, line: impl fmt::Display) {
         self.0.suspend(|| terminal.remark(line));
     }

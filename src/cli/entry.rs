@@ -23,6 +23,9 @@ pub(crate) fn glance(entry: &Entry, paint: Paint) -> String {
     if listed.pending > 0 {
         aside = format!("{aside} · {} pending", listed.pending);
     }
+    if listed.held {
+        aside.push_str(" · held");
+    }
     if listed.mode == Mode::OneShot {
         aside.push_str(" · one-shot");
     }
@@ -57,6 +60,7 @@ pub(crate) fn json(entry: &Entry) -> Map<String, Value> {
             "status": listed.status.as_str(),
             "turn": listed.turn.as_str(),
             "pending": listed.pending,
+            "held": listed.held,
             "last_outcome": listed.last_outcome.as_ref().map(|outcome| &outcome.kind),
             "has_children": listed.has_children,
         }),

@@ -15,6 +15,7 @@ use greenroom::{
         message::MessageError,
         store::{CommitError, LoadError, Refused, StoreError},
         text::{Escaped, EscapedLines},
+        transfer::TransferError,
     },
     store_url::StoreUrlError,
 };
@@ -145,6 +146,7 @@ coded!(
     RunError,
     StartError,
     StoreError,
+    TransferError,
     WriteError,
 );
 

@@ -41,6 +41,9 @@ fn execute(line: &CommandLine, terminal: &mut Terminal) -> Result<ExitCode, Fail
         Verb::Show(args) => args.execute(&url, terminal)?,
         Verb::Log(args) => args.execute(&url, terminal)?,
         Verb::Send(args) => args.execute(&url, terminal)?,
+        Verb::Export(args) => args.execute(&url, terminal)?,
+        Verb::Import(args) => args.execute(&url, terminal)?,
+        Verb::Rm(args) => args.execute(&url, terminal)?,
         Verb::Check(args) => args.execute(&url, terminal)?,
     }
     Ok(ExitCode::SUCCESS)

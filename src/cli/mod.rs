@@ -1,7 +1,7 @@
 //! The command line: one file per verb, and what the verbs share.
 //!
 //! - [`main`]: from arguments to an exit code. [`args`]: the flags that every verb takes.
-//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`], [`check`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
+//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`], [`export`], [`import`], [`rm`], [`check`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
 //! - [`codes`]: every error code with its exit and its help. [`failure`]: how an error is shown.
 //! - [`bar`]: how far a long command has come.
 //! - [`terminal`]: the only writer of stdout. [`paint`]: colours.
@@ -16,12 +16,15 @@ pub(crate) mod check;
 pub(crate) mod codes;
 pub(crate) mod cursor;
 pub(crate) mod entry;
+pub(crate) mod export;
 pub(crate) mod failure;
+pub(crate) mod import;
 pub(crate) mod list;
 pub(crate) mod log;
 pub(crate) mod main;
 pub(crate) mod paint;
 pub(crate) mod progress;
+pub(crate) mod rm;
 pub(crate) mod run;
 pub(crate) mod send;
 pub(crate) mod session;

@@ -86,7 +86,7 @@ impl SendArgs {
         let store = store::writer(url)?;
         let mut reader = store.reader()?;
         let receiver = resolve(&mut *reader, &self.id)?;
-        check_receiver(&mut *reader, &receiver)?;
+        let held = check_receiver(&mut *reader, &receiver)?;
         let root = if with_program { Some(root_of(&mut *reader, &receiver)?) } else { None };
         let id = match &self.message_id {
             Some(id) => MessageId::new(id)?,
@@ -100,6 +100,12 @@ impl SendArgs {
         if !terminal.is_json() {
             terminal.line(format_args!("message queued as the next turn for subagent {}", Escaped(receiver.as_str())))?;
             terminal.flush()?;
+        }
+        if held {
+            terminal.remark(format_args!(
+                "session {} was imported and is held: the message waits behind what came with it, until `greenroom import DIR --activate`",
+                Escaped(receiver.as_str())
+            ));
         }
         Ok(Sent { receiver, root, id })
     }
@@ -125,12 +131,12 @@ fn read_stdin() -> Result<String, Failure> {
         .map_err(|error| Failure::new("USAGE", format!("stdin is not UTF-8: the first bad byte is at offset {}", error.utf8_error().valid_up_to())))
 }
 
-/// Refuses what takes no messages. A session whose agent nobody knows now is no such thing: its messages wait.
-fn check_receiver(reader: &mut dyn Reader, id: &SessionId) -> Result<(), Failure> {
+/// Refuses what takes no messages, and tells whether what takes them is held. A session whose agent nobody knows now is no such thing: its messages wait.
+fn check_receiver(reader: &mut dyn Reader, id: &SessionId) -> Result<bool, Failure> {
     let refuse = |why: &str| Err(Failure::new("NOT_RESUMABLE", format!("session {id} takes no messages: {why}")));
     match read_entry(reader, id)? {
         Some(Entry::Child(listed)) if listed.mode == Mode::OneShot => refuse("it is a one-shot child"),
-        Some(Entry::Root(_) | Entry::Child(_)) => Ok(()),
+        Some(Entry::Root(listed) | Entry::Child(listed)) => Ok(listed.held),
         Some(Entry::Diagnostic { reason: Reason::Corrupt, .. }) => Err(Failure::new("SESSION_CORRUPT", format!("session {id} is damaged"))),
         Some(Entry::Diagnostic { reason: Reason::Unsupported, .. }) => refuse("a newer greenroom wrote it"),
         Some(Entry::Diagnostic { reason: Reason::Unavailable, .. }) => Err(Failure::new("STORE_FAILED", format!("session {id} cannot be read now"))),

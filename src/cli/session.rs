@@ -20,6 +20,7 @@ pub(crate) fn resolve(reader: &mut dyn Reader, text: &str) -> Result<SessionId, 
     match reader.header(&id) {
         // A damaged header belongs to a session nevertheless.
         Ok(Some(_)) | Err(LoadError::Corrupt { .. } | LoadError::Fold { .. }) => return Ok(id),
+        Ok(None) if reader.is_removed(&id)? => return Err(LoadError::Removed(id).into()),
         Ok(None) | Err(LoadError::NotFound(_)) => {}
         Err(error) => return Err(error.into()),
     }

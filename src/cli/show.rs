@@ -98,6 +98,7 @@ impl Shown {
             Some(entry) => json.extend(entry::json(entry)),
             None => json.extend([("kind".to_owned(), json!("plain")), ("id".to_owned(), json!(fold.header().id))]),
         }
+        json.insert("held".to_owned(), json!(head.held > 0));
         json.insert("agent".to_owned(), json!(fold.agent()));
         let (birth, data) = self.birth();
         json.insert(birth.to_owned(), data);
@@ -153,6 +154,10 @@ impl Shown {
         }
         rows.push(("epochs", head.epoch.to_string()));
         rows.push(("log", format!("{}, {}", span::count(self.log.events.len() as u64, "event"), span::bytes(self.bytes))));
+        if head.held > 0 {
+            let records = if head.held == 1 { "1 record waits".to_owned() } else { format!("{} records wait", head.held) };
+            rows.push(("held", format!("{records} to be activated: `greenroom import DIR --activate`, DIR being what it was imported from")));
+        }
         rows.push(("pending", head.pending().to_string()));
         for record in fold.pending() {
             let message = &record.message;

@@ -52,6 +52,14 @@ pub(crate) fn writer(url: &StoreUrl) -> Result<Arc<dyn Store>, Failure> {
     }
 }
 
+/// Opens a store for writing, making it if there is none.
+pub(crate) fn maker(url: &StoreUrl) -> Result<Arc<dyn Store>, Failure> {
+    match url {
+        StoreUrl::Memory => Err(nothing_kept()),
+        StoreUrl::Jsonl(_) | StoreUrl::Sqlite(_) => Ok(url.open()?),
+    }
+}
+
 fn nothing_kept() -> Failure {
     Failure::new("STORE_NOT_FOUND", "a `memory:` store ends with the process that made it")
         .help("name the store of an earlier run with --store sqlite:PATH or --store jsonl:DIR")

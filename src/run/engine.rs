@@ -134,13 +134,18 @@ struct Known {
 
 impl Known {
     fn find(reader: &mut dyn Reader, root: &SessionId) -> Result<Self, RunError> {
-        let Some(header) = reader.header(root)? else { return Err(RunError::NotFound(root.clone())) };
+        let Some(header) = reader.header(root)? else {
+            return Err(if reader.is_removed(root)? { RunError::Load(LoadError::Removed(root.clone())) } else { RunError::NotFound(root.clone()) });
+        };
         if header.parent.is_some() {
             return Err(RunError::NotARoot(root.clone()));
         }
         let first = reader.events(root, 0, 1)?.pop().map(|event| event.body);
         let Some(Body::RootOpened(opened)) = first else { return Err(RunError::NotARoot(root.clone())) };
         let tally = Tally::of(reader, root)?;
+        if tally.is_held(root) {
+            return Err(RunError::NotActivated(root.clone()));
+        }
         let has_had_message = tally.has_had_message(root);
         Ok(Self { id: root.clone(), opened, has_had_message, tally })
     }

@@ -86,6 +86,9 @@ pub enum RunError {
     /// The session is a child.
     #[error("session {0} is no root: it has a parent")]
     NotARoot(SessionId),
+    /// The root was imported and has not been activated.
+    #[error("session {0} was imported and waits to be activated")]
+    NotActivated(SessionId),
     /// The root could not be opened.
     #[error(transparent)]
     Root(#[from] RootError),
@@ -124,6 +127,7 @@ impl RunError {
             Self::NoPrompt => "PROMPT_MISSING",
             Self::NotFound(_) => "SESSION_NOT_FOUND",
             Self::NotARoot(_) => "NOT_A_ROOT",
+            Self::NotActivated(_) => "NOT_ACTIVATED",
             Self::Root(error) => error.code(),
             Self::Prompt(error) => error.code(),
             Self::Store(error) => error.code(),

@@ -53,6 +53,11 @@ impl Tally {
         self.0.get(session).and_then(Option::as_ref).is_some_and(|head| head.next_order > 0)
     }
 
+    /// Tells whether a session was imported and waits to be activated by hand.
+    pub(super) fn is_held(&self, session: &SessionId) -> bool {
+        self.0.get(session).and_then(Option::as_ref).is_some_and(|head| head.held > 0)
+    }
+
     /// Returns the number of events in a session's log.
     pub(super) fn log_length(&self, session: &SessionId) -> u64 {
         self.0.get(session).and_then(Option::as_ref).map_or(0, |head| head.next_seq)

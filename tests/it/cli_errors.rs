@@ -28,7 +28,7 @@ fn a_usage_error_is_an_error_like_any_other() {
 #[test]
 fn every_verb_shows_an_example() {
     let desk = Desk::new();
-    for verb in ["run", "list", "tree", "show", "log", "send", "check"] {
+    for verb in ["run", "list", "tree", "show", "log", "send", "export", "import", "rm", "check"] {
         let said = desk.run(&[verb, "--help"]);
         assert_eq!((said.exit, said.err.as_str()), (0, ""));
         assert!(said.out.contains(&format!("Example:\n  greenroom {verb}")), "{}", said.out);
@@ -45,9 +45,11 @@ fn a_store_that_is_missing_is_not_made() {
         &["show", "abcd"],
         &["log", "abcd"],
         &["send", "abcd", "hello"],
+        &["run", "x.toml", "--root", "abcd"],
+        &["export", "--all", "--to", "backup"],
+        &["rm", "abcd", "--yes"],
         &["check"],
         &["check", "--rebuild-index"],
-        &["run", "x.toml", "--root", "abcd"],
     ] {
         desk.write("x.toml", "run = { root = 'a' }\nagents = { a = { behavior = 'script', turns = [] } }");
         let said = desk.run(words);

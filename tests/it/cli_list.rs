@@ -75,7 +75,7 @@ fn json_entries_have_the_documented_keys() {
         listing["entries"],
         json!([
             {"kind": "child", "id": "child-1", "mode": "continuable", "label": "collect facts", "status": "complete", "turn": "idle",
-             "pending": 1, "last_outcome": null, "has_children": false},
+             "pending": 1, "held": false, "last_outcome": null, "has_children": false},
             {"kind": "diagnostic", "id": "child-4", "reason": "unsupported"},
         ])
     );

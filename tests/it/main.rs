@@ -18,6 +18,8 @@ mod cli_send;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_show;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_transfer;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod crash;
 mod docs;
 #[cfg(feature = "sqlite")]

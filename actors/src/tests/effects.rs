@@ -5,7 +5,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use greenroom_session::{event::Body, store::Store as _};
+use greenroom_session::{
+    event::Body,
+    store::{Done, Op, Remove, Store as _},
+};
 
 use super::support::{Barrier, Ledger, Witness, audit, cut_off, ends, id, lock, on_paused_time, play, quiet, simple};
 use crate::{Config, Delegate, Delegated, TurnEnd, TurnError};
@@ -240,4 +243,51 @@ fn a_body_begins_only_after_its_start_is_in_the_log() {
         quiet(&system.host()).await;
     });
     assert!(seen.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_retry_does_not_make_a_child_anew_that_was_removed_in_between() {
+    let mut store = Witness::new();
+    let boss = store.root("boss", "boss");
+    let gate = Barrier::new();
+    let codes = Arc::new(Mutex::new(Vec::new()));
+    let config = || {
+        let mut config = Config::default();
+        play(&mut config, "worker", |_| async { Ok(TurnEnd::Completed) });
+        let (at, codes) = (gate.clone(), codes.clone());
+        play(&mut config, "boss", move |turn| {
+            let (at, codes) = (at.clone(), codes.clone());
+            async move {
+                if turn.message().is_none() {
+                    return Ok(TurnEnd::Completed);
+                }
+                match turn.delegate(Delegate::new("worker", "w", "start")).await {
+                    Ok(_) => at.pass().await,
+                    Err(error) => lock(&codes).push(error.code()),
+                }
+                Ok(TurnEnd::Completed)
+            }
+        });
+        config
+    };
+    cut_off(&mut store, config(), |host| {
+        let (gate, boss) = (gate.clone(), boss.clone());
+        async move {
+            host.send(&boss, "go", None).await.unwrap();
+            gate.reached().await;
+        }
+    });
+    let children = || store.reader().unwrap().children(Some(&boss), None, 9).unwrap();
+    let child = children().remove(0).id;
+    let remove = Op::Remove(Remove { session: child, discard: true });
+    assert_eq!(store.commit(&[remove]).unwrap(), [Ok(Done::Removed)]);
+    gate.open(1);
+    on_paused_time(async {
+        let system = store.system(config()).await;
+        system.host().recover(None).await.unwrap();
+        quiet(&system.host()).await;
+    });
+    assert_eq!(*lock(&codes), ["SESSION_REMOVED"]);
+    assert!(children().is_empty());
+    assert_eq!(ends(&store, &boss), [("go".to_owned(), 1, "interrupted".to_owned()), ("go".to_owned(), 2, "completed".to_owned())]);
 }

@@ -282,6 +282,9 @@ fn is_earlier(id: &SessionId, old: &Path, new: &Path) -> bool {
         // Header and events, line by line; the inbox comes after them.
         let mut ours = new.next(id)?;
         let mut theirs = old.next(id)?;
+        if !matches!(theirs, Some(Line::Header(_))) {
+            return Ok(false);
+        }
         while let Some(Line::Header(_) | Line::Event(_)) = theirs {
             if theirs != ours {
                 return Ok(false);

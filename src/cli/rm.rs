@@ -1,0 +1,178 @@
+//! `greenroom rm`: a session that is settled, or a whole tree, for ever.
+
+use std::io::{self, BufRead, IsTerminal};
+
+use clap::Args;
+use greenroom::{
+    SessionId,
+    session::{
+        store::{Done, LoadError, Op, Reader, Refused, Remove, Store, Traced},
+        text::Escaped,
+        transfer::below,
+    },
+    store_url::StoreUrl,
+};
+use serde_json::json;
+
+use super::{
+    bar::{Bar, Unit},
+    failure::Failure,
+    session::resolve,
+    span, store,
+    terminal::Terminal,
+};
+
+/// How many sessions are removed in one transaction.
+const BATCH: usize = 256;
+
+/// Remove a session that is settled. Its id is used up: nothing will ever be created or imported under it.
+///
+/// Refused while a living process holds the session, while it has children (but for --tree), and while messages wait or a turn is not finished (but for
+/// --discard-pending). With --tree children go before their parents, so that the same command finishes one that was cut off.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  greenroom rm 7f3a\n  greenroom rm 7f3a --tree --yes")]
+pub(crate) struct RmArgs {
+    /// The session, by its id or a unique beginning of it.
+    #[arg(value_name = "ID")]
+    id: String,
+    /// Remove everything below it, too.
+    #[arg(long)]
+    tree: bool,
+    /// Do not ask.
+    #[arg(long)]
+    yes: bool,
+    /// Remove it although messages wait, a turn is not finished, or its log is damaged.
+    #[arg(long)]
+    discard_pending: bool,
+}
+
+impl RmArgs {
+    /// Removes.
+    pub(crate) fn execute(&self, url: &StoreUrl, terminal: &mut Terminal) -> Result<(), Failure> {
+        let somebody = io::stdin().is_terminal() && terminal.watched();
+        if !self.yes && !somebody {
+            return Err(Failure::new("USAGE", "nobody is here to be asked").help("give --yes if it is meant so"));
+        }
+        let store = store::writer(url)?;
+        let mut reader = store.reader()?;
+        let id = resolve(&mut *reader, &self.id)?;
+        // Children before their parents.
+        let mut ids = below(&mut *reader, &id)?;
+        ids.reverse();
+        self.look(&mut *reader, &id, &ids)?;
+        drop(reader);
+        if !self.yes {
+            confirm(&id, ids.len() - 1, terminal)?;
+        }
+        let removed = self.remove(&*store, &ids, terminal);
+        if let Err(error) = store.close() {
+            tracing::debug!(%error, "the store could not be closed");
+        }
+        let (removed, failure) = removed;
+        if terminal.is_json() {
+            match failure {
+                // The failure's document says what is gone.
+                Some(failure) => return Err(failure.fact("removed", json!(removed))),
+                None => terminal.json(&json!({"removed": removed}))?,
+            }
+        } else {
+            for id in removed {
+                terminal.line(format_args!("removed {}", Escaped(id.as_str())))?;
+            }
+            terminal.flush()?;
+            if let Some(failure) = failure {
+                return Err(failure);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses before anything is removed what would be refused in the middle.
+    fn look(&self, reader: &mut dyn Reader, id: &SessionId, ids: &[SessionId]) -> Result<(), Failure> {
+        if ids.len() > 1 && !self.tree {
+            return Err(Failure::new("HAS_CHILDREN", format!("session {id} has {} below it", span::count(ids.len() as u64 - 1, "session"))));
+        }
+        if let Some(lease) = reader.leases(Some(id))?.into_iter().find(|lease| lease.alive) {
+            return Err(Failure::new("SESSION_HELD", format!("session {} is held by another process ({})", lease.session, lease.owner)));
+        }
+        if self.discard_pending {
+            return Ok(());
+        }
+        let mut findings = Vec::new();
+        for id in ids {
+            findings.extend(work(reader, id)?.map(|work| format!("{id}: {work}")));
+        }
+        match findings.len() as u64 {
+            0 => Ok(()),
+            n => Err(Failure::new(
+                "PENDING",
+                format!("{} still to do", if n == 1 { "1 session has work".to_owned() } else { format!("{n} sessions have work") }),
+            )
+            .findings(findings)),
+        }
+    }
+
+    /// Removes in order, and stops at the first refusal.
+    fn remove(&self, store: &dyn Store, ids: &[SessionId], terminal: &Terminal) -> (Vec<SessionId>, Option<Failure>) {
+        let bar = Bar::new(terminal, Unit::Of("sessions"), ids.len() as u64);
+        let mut removed = Vec::new();
+        for chunk in ids.chunks(BATCH) {
+            let ops: Vec<Op> = chunk.iter().map(|id| Op::Remove(Remove { session: id.clone(), discard: self.discard_pending })).collect();
+            let results = match store.commit(&ops) {
+                Ok(results) => results,
+                Err(error) => return (removed, Some(error.into())),
+            };
+            let mut failure: Option<Failure> = None;
+            for (id, result) in chunk.iter().zip(results) {
+                match result {
+                    // Somebody else was faster.
+                    Ok(Done::Removed) | Err(Refused::NotFound(_)) => removed.push(id.clone()),
+                    Ok(other) => failure = failure.or(Some(Failure::new("INDETERMINATE", format!("the store answered {other:?}")))),
+                    Err(refused) => failure = failure.or(Some(refused.into())),
+                }
+            }
+            bar.advance(chunk.len() as u64);
+            if failure.is_some() {
+                return (removed, failure);
+            }
+        }
+        (removed, None)
+    }
+}
+
+/// Says what a session still has to do.
+fn work(reader: &mut dyn Reader, id: &SessionId) -> Result<Option<String>, Failure> {
+    let damaged = |error: &dyn std::fmt::Display| Ok(Some(format!("damaged, so that nobody knows what waits: {error}")));
+    let header = match reader.header(id) {
+        Ok(Some(header)) => header,
+        Ok(None) => return Ok(None),
+        Err(LoadError::Store(error)) => return Err(error.into()),
+        Err(error) => return damaged(&error),
+    };
+    let traced = Traced { id: id.clone(), created_at: header.created_at, header: Ok(header) };
+    let head = match reader.describe(&[traced], true)?.pop() {
+        Some(Ok(description)) => description.head,
+        Some(Err(LoadError::NotFound(_) | LoadError::Removed(_))) | None => return Ok(None),
+        Some(Err(error)) => return damaged(&error),
+    };
+    let mut words = Vec::new();
+    let waiting = head.pending_turns + head.pending_wakes;
+    if waiting > 0 {
+        words.push(format!("{} pending", span::count(waiting, "message")));
+    }
+    if head.is_unfinished() {
+        words.push("a turn that is not finished".to_owned());
+    }
+    Ok(if words.is_empty() { None } else { Some(words.join(", ")) })
+}
+
+fn confirm(id: &SessionId, below: usize, terminal: &Terminal) -> Result<(), Failure> {
+    let rest = if below == 0 { String::new() } else { format!(" and {} below it", span::count(below as u64, "session")) };
+    terminal.remark(format_args!("Remove session {}{rest} for ever? [y/N]", Escaped(id.as_str())));
+    let mut answer = String::new();
+    let read = io::stdin().lock().read_line(&mut answer);
+    match read {
+        Ok(_) if matches!(answer.trim(), "y" | "Y" | "yes") => Ok(()),
+        _ => Err(Failure::new("NOT_CONFIRMED", "the answer was not `y`")),
+    }
+}

@@ -573,6 +573,17 @@ fn what_is_good_is_not_derived_again() {
     assert_eq!(changes, [Rebuilt::Session(sid("o"))]);
 }
 
+#[test]
+fn a_damaged_session_that_can_be_read_keeps_its_place_in_the_index() {
+    let f = Fixture::sqlite();
+    f.create(Create { session: NewSession::root(sid("r")), time: 1, events: [].into(), message: Some(turn("m0").into()) });
+    assert_eq!(found(&f.path()), ["r log: truncated"]);
+    Connection::open(f.path()).unwrap().execute_batch("DELETE FROM summary; DELETE FROM tally").unwrap();
+    f.store.rebuild_index(None, &mut |_| {}).unwrap();
+    assert_eq!(f.reader().runnable(None, 9).unwrap(), [sid("r")]);
+    assert_eq!(found(&f.path()), ["r log: truncated"]);
+}
+
 fn ground_truth(raw: &Connection) -> Vec<String> {
     [
         "SELECT quote(sid) || id || header || crc FROM session",

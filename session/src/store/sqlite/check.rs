@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params, types::Val
 use super::{
     log::{self, bytes, crc_of, header_of, kind_column, unsigned},
     node::Liveness,
-    summary::{self, whole_head, whole_verdict},
+    summary::{self, Summary, whole_head, whole_verdict},
 };
 use crate::{
     check::{Checked, Class, Finding, Kept, Place, SessionCheck, lineage},
@@ -26,8 +26,6 @@ use crate::{
 pub(super) struct Examined {
     pub(super) checked: Checked,
     pub(super) findings: Vec<Finding>,
-    /// Whether the derived row is what it must be, as far as that can be known.
-    pub(super) row_good: bool,
 }
 
 /// Checks a session; `None` if there is none. Leases are judged at the end, by what is there then.
@@ -53,14 +51,14 @@ fn lease(conn: &Connection, sid: i64) -> rusqlite::Result<Option<(String, i64)>>
 }
 
 /// Checks a session within a snapshot, leases aside.
-pub(super) fn examine(conn: &Connection, id: &SessionId) -> Result<Option<(i64, Examined)>, StoreError> {
+fn examine(conn: &Connection, id: &SessionId) -> Result<Option<(i64, Examined)>, StoreError> {
     let found = match session_row(conn, id) {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(None),
         Err(error) => {
             let findings = vec![Finding::of(id, Place::Header, Class::DamagedFile, broken(error)?)];
             let checked = Checked { events: 0, messages: 0, next_seq: 0, next_order: 0, derived: None };
-            return Ok(Some((-1, Examined { checked, findings, row_good: false })));
+            return Ok(Some((-1, Examined { checked, findings })));
         }
     };
     let (sid, crc, header) = found;
@@ -88,24 +86,20 @@ pub(super) fn examine(conn: &Connection, id: &SessionId) -> Result<Option<(i64, 
         }
     }
     let (checked, mut findings) = session.end();
-    let mut row_good = true;
     if let (Ok(header), false) = (&header, cut) {
         let found = derived_row(conn, id, sid, header, crc, &checked).and_then(|found| {
-            row_good = found.is_empty();
+            let row_good = found.is_empty();
             findings.extend(found);
             alias(conn, id, sid, header, &checked, row_good)
         });
         match found {
             Ok(found) => findings.extend(found),
-            Err(error) => {
-                row_good = false;
-                findings.push(Finding::of(id, Place::Index("summary"), Class::DamagedFile, broken(error)?));
-            }
+            Err(error) => findings.push(Finding::of(id, Place::Index("summary"), Class::DamagedFile, broken(error)?)),
         }
     }
     findings.extend(kin);
     findings.sort_by(|a, b| a.place.cmp(&b.place));
-    Ok(Some((sid, Examined { checked, findings, row_good })))
+    Ok(Some((sid, Examined { checked, findings })))
 }
 
 /// Says what is wrong with a page or a column that cannot be read; any other failure is one of the store.
@@ -332,6 +326,38 @@ fn alias(conn: &Connection, id: &SessionId, sid: i64, header: &Header, checked: 
         }
     }
     Ok(None)
+}
+
+/// Tells whether a session's row is the one that [`derive_row`] would write, and how long its log is; `None` if there is no session.
+///
+/// A session can be damaged and yet have a row that follows from it. Of one that cannot be read nothing follows, and its row is left if it is whole.
+pub(super) fn is_derived(conn: &Connection, id: &SessionId) -> Result<Option<(bool, u64)>, StoreError> {
+    let derived = log::find(conn, id).and_then(|found| match found {
+        Some(found) => match summary::derive(conn, id, &found) {
+            Ok(summary) => Ok(Some((found, Some(summary)))),
+            Err(LoadError::Store(error)) => Err(error.into()),
+            Err(_) => Ok(Some((found, None))),
+        },
+        None => Ok(None),
+    });
+    let (found, summary) = match derived {
+        Ok(Some(both)) => both,
+        Ok(None) => return Ok(None),
+        Err(LoadError::Store(error)) => return Err(error),
+        // Its row is bound to a header that cannot be read; it must not pass for one with work.
+        Err(_) => {
+            let mut works = conn.prepare_cached("SELECT 1 FROM summary WHERE work != 0 AND sid = (SELECT sid FROM session WHERE id = ?1)")?;
+            return Ok(Some((!works.exists([id.as_str()])?, 0)));
+        }
+    };
+    let Some(Summary { head, verdict }) = summary else {
+        let there = conn.prepare_cached("SELECT 1 FROM summary WHERE sid = ?1")?.exists([found.sid])?;
+        return Ok(Some((!there || summary::read(conn, id, &found)?.is_some(), 0)));
+    };
+    let length = head.next_seq;
+    let checked = Checked { events: length, messages: 0, next_seq: length, next_order: head.next_order, derived: Some((head, verdict)) };
+    let good = derived_row(conn, id, found.sid, &found.header, found.crc, &checked)?.is_empty();
+    Ok(Some((good, length)))
 }
 
 /// Derives a session's row again and writes it, in a write transaction; tells whether the log could be read. Of a damaged log nothing is derived, and it

@@ -113,10 +113,9 @@ fn sets(conn: &Connection) -> Result<Vec<Rebuilt>, StoreError> {
 }
 
 impl SqliteReader {
-    /// Returns the length of a session's log if its derived row is no good.
+    /// Returns the length of a session's log if its derived row is not the one that [`derive_row`] would write.
     fn needs_row(&mut self, id: &SessionId) -> Result<Option<u64>, StoreError> {
         let snapshot = self.conn().unchecked_transaction()?;
-        let examined = check::examine(&snapshot, id)?;
-        Ok(examined.filter(|(_, examined)| !examined.row_good).map(|(_, examined)| examined.checked.events))
+        Ok(check::is_derived(&snapshot, id)?.filter(|(good, _)| !good).map(|(_, length)| length))
     }
 }

@@ -8,6 +8,7 @@ use super::{
     birth,
     check::{broken, session_id},
     log::bytes,
+    node::Liveness,
     schema,
     tally::{self, Kept},
 };
@@ -24,13 +25,16 @@ type See<'a> = &'a mut dyn FnMut(Finding);
 type Part = fn(&Connection, See<'_>) -> rusqlite::Result<()>;
 
 /// Checks what belongs to no session and tells what it finds.
-pub(super) fn audit(conn: &Connection, see: See<'_>) -> Result<(), StoreError> {
+pub(super) fn audit(conn: &Connection, liveness: &Liveness, see: See<'_>) -> Result<(), StoreError> {
     // Each part is looked at whatever SQLite refuses in another.
     let parts: [(&str, Part); 5] = [("tables", tables), ("file", file), ("ids", ids), ("rows", rows), ("index", index)];
     for (name, part) in parts {
         if let Err(error) = part(conn, see) {
             see(Finding::of_store(Place::Part(name.to_owned()), Class::DamagedFile, broken(error)?));
         }
+    }
+    if let Err(error) = holders(conn, liveness, see) {
+        see(Finding::of_store(Place::Lease, Class::DamagedFile, broken(error)?));
     }
     let leftovers = conn.path().map_or(Ok(Vec::new()), |path| birth::leftovers(Path::new(path)))?;
     for name in leftovers {
@@ -115,6 +119,24 @@ fn rows(conn: &Connection, see: See<'_>) -> rusqlite::Result<()> {
     }
     for sid in strangers(&snapshot, "lease")? {
         see(Finding::of_store(Place::Lease, Class::LeaseOfNobody, format!("a lease of session row {sid}, which is not there")));
+    }
+    Ok(())
+}
+
+/// Looks for holders that are gone and have left leases. One that ends takes its leases with it before it goes, so what is there after it has gone was left.
+fn holders(conn: &Connection, liveness: &Liveness, see: See<'_>) -> rusqlite::Result<()> {
+    let owners: Vec<String> =
+        conn.prepare("SELECT DISTINCT owner FROM lease ORDER BY owner")?.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    for owner in owners {
+        if liveness.alive(conn, &owner)? {
+            continue;
+        }
+        let left: i64 =
+            conn.prepare_cached("SELECT count(*) FROM lease WHERE owner = ?1 AND sid IN (SELECT sid FROM session)")?.query_row([&owner], |row| row.get(0))?;
+        if left > 0 {
+            let sessions = if left == 1 { "one session".to_owned() } else { format!("{left} sessions") };
+            see(Finding::of_store(Place::Lease, Class::LeaseOfNobody, format!("{owner} is gone and has left {sessions}")));
+        }
     }
     Ok(())
 }

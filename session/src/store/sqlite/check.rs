@@ -9,7 +9,6 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params, types::Val
 
 use super::{
     log::{self, bytes, crc_of, header_of, kind_column, unsigned},
-    node::Liveness,
     summary::{self, Summary, whole_head, whole_verdict},
 };
 use crate::{
@@ -28,26 +27,20 @@ pub(super) struct Examined {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Checks a session; `None` if there is none. Leases are judged at the end, by what is there then.
-pub(super) fn check(conn: &Connection, liveness: &Liveness, id: &SessionId) -> Result<Option<Examined>, StoreError> {
+/// Checks a session in one snapshot; `None` if there is none.
+pub(super) fn check(conn: &Connection, id: &SessionId) -> Result<Option<Examined>, StoreError> {
     let snapshot = conn.unchecked_transaction()?;
     let Some((sid, mut examined)) = examine(&snapshot, id)? else { return Ok(None) };
-    let lease = lease(&snapshot, sid)?;
-    drop(snapshot);
-    if let Some((owner, epoch)) = lease {
-        let epoch_goes_on = examined.checked.derived.as_ref().is_none_or(|(head, _)| head.live && log::signed(head.epoch) == epoch);
-        // A holder that ends takes its leases with it, so one that is still there after its holder is gone was left behind.
-        if !liveness.alive(conn, &owner)? && self::lease(conn, sid)?.is_some_and(|now| now == (owner.clone(), epoch)) {
-            examined.findings.push(Finding::of(id, Place::Lease, Class::LeaseOfNobody, format!("its holder {owner} is gone")));
-        } else if !epoch_goes_on {
-            examined.findings.push(Finding::of(id, Place::Lease, Class::LeaseOfNobody, format!("it is of epoch {epoch}, which does not go on")));
-        }
+    if let (Some(epoch), Some((head, _))) = (lease(&snapshot, sid)?, &examined.checked.derived)
+        && (!head.live || log::signed(head.epoch) != epoch)
+    {
+        examined.findings.push(Finding::of(id, Place::Lease, Class::LeaseOfNobody, format!("it is of epoch {epoch}, which does not go on")));
     }
     Ok(Some(examined))
 }
 
-fn lease(conn: &Connection, sid: i64) -> rusqlite::Result<Option<(String, i64)>> {
-    conn.prepare_cached("SELECT owner, epoch FROM lease WHERE sid = ?1")?.query_row([sid], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+fn lease(conn: &Connection, sid: i64) -> rusqlite::Result<Option<i64>> {
+    conn.prepare_cached("SELECT epoch FROM lease WHERE sid = ?1")?.query_row([sid], |row| row.get(0)).optional()
 }
 
 /// Checks a session within a snapshot, leases aside.

@@ -273,12 +273,12 @@ impl Reader for SqliteReader {
     }
 
     fn check(&mut self, id: &SessionId, see: &mut dyn FnMut(Finding)) -> Result<Option<Checked>, StoreError> {
-        let Some(examined) = check::check(&self.conn, &self.liveness, id)? else { return Ok(None) };
+        let Some(examined) = check::check(&self.conn, id)? else { return Ok(None) };
         examined.findings.into_iter().for_each(see);
         Ok(Some(examined.checked))
     }
 
     fn check_store(&mut self, see: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {
-        audit::audit(&self.conn, see)
+        audit::audit(&self.conn, &self.liveness, see)
     }
 }

@@ -87,7 +87,7 @@ macro_rules! classes {
 classes! {
     /// A record's bytes do not fit its checksum.
     Checksum = "checksum", Damage, "a bit has changed on the disk or somebody edited the record; bring the session back from a backup or an export";
-    /// A record's checksum is right and its text is not that of such a record.
+    /// A record's text is not that of such a record: no JSON, an unknown key, a hole of NUL bytes, another line ending.
     MalformedRecord = "malformed_record", Damage, "another program wrote it; bring the session back from a backup or an export";
     /// A record says that it belongs somewhere else: to another seq, order or message than its row.
     MisplacedRecord = "misplaced_record", Damage, "records were moved or their columns changed; bring the session back from a backup or an export";

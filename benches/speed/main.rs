@@ -1,13 +1,14 @@
 //! Speed: every figure beside a floor that is measured in the same run.
 //!
 //! `cargo bench --bench speed` prints one table; `-- NAME...` runs only these parts: `idle`, `memory`, `turns`, `accept`, `single`,
-//! `listing`, `transfer`, `jsonl`, `review`. `GREENROOM_BENCH_SCALE` (default 1) makes every part longer or shorter. The exit code says nothing about the
+//! `listing`, `transfer`, `check`, `jsonl`, `review`. `GREENROOM_BENCH_SCALE` (default 1) makes every part longer or shorter. The exit code says nothing about the
 //! figures.
 //! What they mean stands in `docs/performance.md`.
 
 #![expect(clippy::print_stdout, reason = "the table is the result")]
 
 mod accept;
+mod check;
 mod floor;
 mod idle;
 mod jsonl;
@@ -24,7 +25,7 @@ use table::{Row, Table};
 type Part = fn(f64) -> Outcome<Vec<Row>>;
 
 /// The parts in their order. Idle sessions come first: what a later part frees would hide what they take.
-const PARTS: [(&str, Part); 9] = [
+const PARTS: [(&str, Part); 10] = [
     ("idle", idle::idle),
     ("memory", accept::memory),
     ("turns", turns::turns),
@@ -33,6 +34,7 @@ const PARTS: [(&str, Part); 9] = [
     ("listing", listing::listing),
     ("transfer", transfer::transfer),
     ("jsonl", jsonl::jsonl),
+    ("check", check::check),
     ("review", review::review),
 ];
 

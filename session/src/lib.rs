@@ -17,6 +17,7 @@
 //! - [`store`]: the [`Store`](store::Store) trait, its operations, and the stores.
 //! - [`transfer`]: sessions to a folder of files and back.
 //! - [`listing`]: what a listing says of a child.
+//! - [`check`](mod@check): verifying a store, with findings as values.
 //! - [`text`]: the rule for labels, and how text is shown so that a terminal obeys none of it. [`limits`]: the bounds.
 //! - [`digest`]: one hash over everything that is true in a store.
 //! - [`clock`]: time and identity, injected.
@@ -44,6 +45,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod check;
 pub mod clock;
 pub mod codec;
 mod departed;

@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::{completions, control, export, import, list, log, man, rm, run, send, show, stress, tree};
+use super::{check, completions, control, export, import, list, log, man, rm, run, send, show, stress, tree};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -67,6 +67,7 @@ pub(crate) enum Verb {
     Withdraw(control::WithdrawArgs),
     Export(export::ExportArgs),
     Import(import::ImportArgs),
+    Check(check::CheckArgs),
     Rm(rm::RmArgs),
     Stress(stress::StressArgs),
     Completions(completions::CompletionsArgs),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::terminal::Terminal;
+use super::{failure::Failure, terminal::Terminal};
 
 /// What a bar counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,14 @@ impl Bar {
     /// Says something beside the bar, in a few words that the caller has escaped.
     pub(crate) fn say(&self, words: impl fmt::Display) {
         self.0.set_message(format!(" · {words}"));
+    }
+
+    /// Writes a line of the result without tearing the bar.
+    pub(crate) fn line(&self, terminal: &mut Terminal, line: impl fmt::Display) -> Result<(), Failure> {
+        if !terminal.watched() {
+            return terminal.line(line);
+        }
+        self.0.suspend(|| terminal.line(line).and_then(|()| terminal.flush()))
     }
 
     /// Writes a line of stderr without tearing the bar.

@@ -82,6 +82,7 @@ pub(crate) const CODES: &[Code] = &[
     code("EXPORT_DAMAGED", Exit::Damaged, "what is damaged is named above; the others were exported"),
     code("EXPORT_FAILED", Exit::Failed, "look at the folder that it goes to: its disk and its permissions; then the same command again"),
     code("EXPORT_REFUSED", Exit::NotAllowed, "export into another folder, or move away what is named above; the others were exported"),
+    code("FAULTS_FOUND", Exit::Damaged, "docs/check.md says of every class what to do"),
     code("FENCED", Exit::Held, "another process has taken the session over; nothing is lost"),
     code("FILES_UNREADABLE", Exit::Failed, "look at the folder and its permissions"),
     code("FILE_DIFFERS", Exit::NotAllowed, "the file may hold what the store has not; export into another folder, or move the file away"),

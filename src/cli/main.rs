@@ -56,6 +56,7 @@ fn execute(line: &CommandLine, store_typed: bool, terminal: &mut Terminal) -> Re
         Verb::Export(args) => args.execute(&url, terminal)?,
         Verb::Import(args) => args.execute(&url, terminal)?,
         Verb::Rm(args) => args.execute(&url, terminal)?,
+        Verb::Check(args) => args.execute(&url, terminal)?,
     }
     Ok(ExitCode::SUCCESS)
 }

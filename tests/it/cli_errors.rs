@@ -28,7 +28,7 @@ fn a_usage_error_is_an_error_like_any_other() {
 #[test]
 fn every_verb_shows_an_example() {
     let desk = Desk::new();
-    for verb in ["run", "list", "tree", "show", "log", "send", "interrupt", "withdraw", "export", "import", "rm"] {
+    for verb in ["run", "list", "tree", "show", "log", "send", "interrupt", "withdraw", "export", "import", "rm", "check"] {
         let said = desk.run(&[verb, "--help"]);
         assert_eq!((said.exit, said.err.as_str()), (0, ""));
         assert!(said.out.contains(&format!("Example:\n  greenroom {verb}")), "{}", said.out);
@@ -50,6 +50,8 @@ fn a_store_that_is_missing_is_not_made() {
         &["withdraw", "abcd", "efgh"],
         &["export", "--all", "--to", "backup"],
         &["rm", "abcd", "--yes"],
+        &["check"],
+        &["check", "--rebuild-index"],
     ] {
         desk.write("x.toml", "run = { root = 'a' }\nagents = { a = { behavior = 'script', turns = [] } }");
         let said = desk.run(words);

@@ -6,6 +6,8 @@ mod audit;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_check;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_errors;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_jsonl;

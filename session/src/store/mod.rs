@@ -8,7 +8,10 @@
 
 use std::fmt;
 
-use crate::id::{OwnerId, SessionId};
+use crate::{
+    check::Rebuilt,
+    id::{OwnerId, SessionId},
+};
 
 mod entry;
 mod error;
@@ -77,6 +80,17 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// [`StoreError`] if the store cannot be read.
     fn poll(&self) -> Result<Vec<SessionId>, StoreError> {
         Ok(Vec::new())
+    }
+
+    /// Derives again what is derived and no good, of one session or of all, and tells what it has changed. Never changes ground truth. Other processes may go
+    /// on: every write is a short transaction, and ended anywhere the rest stays as it was.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store could not be read or written.
+    fn rebuild_index(&self, only: Option<&SessionId>, see: &mut dyn FnMut(Rebuilt)) -> Result<(), StoreError> {
+        // A store that keeps nothing derived has nothing to derive.
+        let _ = (only, see);
+        Ok(())
     }
 
     /// Gives up this opening's liveness; its leases may be taken at once.

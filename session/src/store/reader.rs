@@ -4,6 +4,7 @@ use std::{fmt, io, sync::Arc};
 
 use super::{ExportError, LoadError, StoreError};
 use crate::{
+    check::{Checked, Finding, check_by_reading},
     codec::DecodeError,
     event::Event,
     fold::Fold,
@@ -222,4 +223,43 @@ pub trait Reader: Send + fmt::Debug {
     /// # Errors
     /// [`StoreError`] if the store failed.
     fn leases(&mut self, root: Option<&SessionId>) -> Result<Vec<Lease>, StoreError>;
+
+    /// Returns ids of sessions in byte order, those after `after`, at most `limit`; also of such whose header cannot be read.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed.
+    fn sessions(&mut self, after: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+        let mut ids = self.find("", usize::MAX)?;
+        if let Some(after) = after {
+            ids.retain(|id| id > after);
+        }
+        ids.truncate(limit);
+        Ok(ids)
+    }
+
+    /// Returns how many sessions there are, by the store's own account.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed.
+    fn count(&mut self) -> Result<u64, StoreError> {
+        Ok(self.find("", usize::MAX)?.len() as u64)
+    }
+
+    /// Verifies a session and what is derived of it, as of one moment, and tells every fault in the order of places; `None` if there is no such session.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed; damage is a finding.
+    fn check(&mut self, id: &SessionId, see: &mut dyn FnMut(Finding)) -> Result<Option<Checked>, StoreError> {
+        check_by_reading(self, id, see)
+    }
+
+    /// Verifies what belongs to no session.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed; damage is a finding.
+    fn check_store(&mut self, see: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {
+        // A store without rows or files of its own has nothing else.
+        let _ = see;
+        Ok(())
+    }
 }

@@ -1,6 +1,8 @@
 //! One suite for every store: what the `Store` and `Reader` traits promise, run against each implementation.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking, in its helpers too")]
 
+mod check;
+mod check_files;
 mod creation;
 mod inbox;
 mod jsonl;

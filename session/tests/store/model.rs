@@ -6,6 +6,7 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use greenroom_session::{
+    check::{Seen, Severity, check},
     event::{Body, EpochEnd, TurnEnd},
     head::Head,
     header::{Header, NewSession},
@@ -328,6 +329,17 @@ impl World {
         raw.execute_batch(&text).unwrap();
     }
 
+    /// Derives the index again, after which a check finds nothing in it.
+    fn rebuild(&self) {
+        let store = self.first.as_ref().unwrap();
+        store.rebuild_index(None, &mut |_| {}).unwrap();
+        check(&mut *store.reader().unwrap(), None, &mut |seen| match seen {
+            Seen::Finding(finding) => assert_ne!(finding.class.severity(), Severity::Index, "{finding}"),
+            Seen::Sessions(_) | Seen::Session { .. } | Seen::Store => {}
+        })
+        .unwrap();
+    }
+
     fn compare(&self) {
         let mut memory = self.memory.reader().unwrap();
         let expected = picture(&mut *memory);
@@ -419,6 +431,8 @@ fn play(kind: Kind, moves: &[Move]) {
             Move::Compare => world.compare(),
         }
     }
+    world.compare();
+    world.rebuild();
     world.compare();
 }
 

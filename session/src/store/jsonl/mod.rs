@@ -6,7 +6,7 @@
 //! - `birth`: how a folder becomes a store, and how another one is refused. `lock`: the one writer. `held`: which sessions it has live.
 //! - `scan`: what a file says. `stamp`, `view`, `bounded`: what is remembered of files. `index`, `place`: which files there are.
 //! - `writer`, `write`: batches. `whole`: imports, releases, removals and exports. `shelf`: the sessions that the writer knows. `job`, `pool`, `disk`: how bytes come to the disk.
-//! - `read`: the reader.
+//! - `read`: the reader. `check`: verifying files.
 
 use std::{
     fs,
@@ -19,6 +19,7 @@ use crate::id::OwnerId;
 
 mod birth;
 mod bounded;
+mod check;
 mod disk;
 mod held;
 mod index;

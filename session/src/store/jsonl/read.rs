@@ -1,8 +1,13 @@
 //! The reader: files and their names, and nothing that it writes.
 
-use std::{collections::BTreeSet, io, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    io,
+    sync::Arc,
+};
 
 use super::{
+    check,
     held::Epochs,
     index::Index,
     place::Place,
@@ -11,6 +16,7 @@ use super::{
     whole,
 };
 use crate::{
+    check::{Checked, Class, Finding, Place as CheckPlace, lineage},
     event::Event,
     header::Header,
     id::{MessageId, OwnerId, Seq, SessionId},
@@ -33,11 +39,13 @@ use crate::{
 #[derive(Debug)]
 pub struct JsonlReader {
     view: Arc<View>,
+    /// The aliases that a check has met so far, and whose they are.
+    aliases: HashMap<(SessionId, String), SessionId>,
 }
 
 impl JsonlReader {
     pub(super) fn new(view: Arc<View>) -> Self {
-        Self { view }
+        Self { view, aliases: HashMap::new() }
     }
 
     fn place(&self, id: &SessionId) -> Result<Place, LoadError> {
@@ -184,20 +192,7 @@ impl Reader for JsonlReader {
     }
 
     fn find(&mut self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError> {
-        let mut found = Vec::new();
-        for place in self.view.names(Index::all)? {
-            let id = match place.id() {
-                Some(id) => id,
-                // A long id stands in the header only.
-                None => match self.view.kept(&place, false)? {
-                    Some(kept) if kept.header.is_ok() => kept.id.clone(),
-                    _ => continue,
-                },
-            };
-            if id.as_str().starts_with(prefix) {
-                found.push(id);
-            }
-        }
+        let mut found = self.ids(|id| id.as_str().starts_with(prefix))?;
         found.sort_unstable();
         found.dedup();
         found.truncate(limit);
@@ -235,9 +230,74 @@ impl Reader for JsonlReader {
         }
         Ok(leases)
     }
+
+    fn sessions(&mut self, after: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+        let mut found = self.ids(|id| after.is_none_or(|after| id > after))?;
+        // A session with files in two folders is named twice, so the page is cut when it is in order.
+        if found.len() > 2 * limit {
+            found.select_nth_unstable(2 * limit);
+            found.truncate(2 * limit);
+        }
+        found.sort_unstable();
+        found.dedup();
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    fn count(&mut self) -> Result<u64, StoreError> {
+        Ok(self.view.names(|index| index.all().len())? as u64)
+    }
+
+    fn check(&mut self, id: &SessionId, see: &mut dyn FnMut(Finding)) -> Result<Option<Checked>, StoreError> {
+        let Some((files, mut findings)) = check::check(&self.view, id)? else { return Ok(None) };
+        let header = match self.header(id) {
+            Err(LoadError::Store(error)) => return Err(error),
+            other => other.ok().flatten(),
+        };
+        if let Some(header) = header {
+            // Headers stand at the beginning of files.
+            findings.splice(0..0, lineage(&header, |id| self.header(id))?);
+            let names_alias = files.iter().filter_map(|file| file.derived.as_ref()).find_map(|(_, verdict)| match verdict {
+                Verdict::Child { alias, .. } => alias.clone(),
+                Verdict::Root { .. } | Verdict::Plain | Verdict::Broken { .. } => None,
+            });
+            if let (Some(parent), Some(alias)) = (&header.parent, names_alias) {
+                let other = self.aliases.entry((parent.clone(), alias)).or_insert_with(|| id.clone());
+                if other != id {
+                    findings.push(Finding::of(id, CheckPlace::Header, Class::DuplicateAlias, format!("{other} has the same alias")));
+                }
+            }
+        }
+        findings.into_iter().for_each(see);
+        Ok(files.into_iter().reduce(|a, b| Checked { events: a.events + b.events, messages: a.messages + b.messages, ..a }))
+    }
+
+    fn check_store(&mut self, see: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {
+        self.aliases.clear();
+        Ok(check::check_store(&self.view, see)?)
+    }
 }
 
 impl JsonlReader {
+    /// Returns the ids of files, in no order.
+    fn ids(&self, wanted: impl Fn(&SessionId) -> bool) -> Result<Vec<SessionId>, StoreError> {
+        let mut found = Vec::new();
+        for place in self.view.names(Index::all)? {
+            let id = match place.id() {
+                Some(id) => id,
+                // A long id stands in the header only.
+                None => match self.view.kept(&place, false)? {
+                    Some(kept) if kept.header.is_ok() => kept.id.clone(),
+                    _ => continue,
+                },
+            };
+            if wanted(&id) {
+                found.push(id);
+            }
+        }
+        Ok(found)
+    }
+
     /// Returns those of some sessions that lie in the tree of `root`, and where their files are.
     fn inside(&self, ids: BTreeSet<SessionId>, root: Option<&SessionId>) -> io::Result<Vec<(SessionId, Option<Place>)>> {
         let root = root.map(name_of);

@@ -78,7 +78,7 @@ impl Flaw {
     }
 }
 
-fn decode_error(error: LineError) -> DecodeError {
+pub(super) fn decode_error(error: LineError) -> DecodeError {
     match error {
         LineError::Record(error) => error,
         other => DecodeError::Malformed(other.to_string()),
@@ -113,7 +113,7 @@ pub(super) fn header(place: &Place, bytes: &[u8]) -> (SessionId, Result<Arc<Head
     (SessionId::new(&place.stem).unwrap_or_else(|_| SessionId::from_uuid(uuid::Uuid::nil())), error)
 }
 
-fn said_id(line: &[u8]) -> Option<SessionId> {
+pub(super) fn said_id(line: &[u8]) -> Option<SessionId> {
     #[derive(serde::Deserialize)]
     struct Said {
         id: SessionId,
@@ -146,7 +146,7 @@ pub(super) fn scan(header: &Arc<Header>, bytes: &[u8], keep_events: bool) -> Res
 }
 
 /// Returns where the last whole batch ends.
-fn whole_batches(id: &SessionId, bytes: &[u8]) -> Result<usize, Flaw> {
+pub(super) fn whole_batches(id: &SessionId, bytes: &[u8]) -> Result<usize, Flaw> {
     let mut end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
     let tail = bytes.get(end..).unwrap_or_default();
     refuse_hidden(id, bytes, end, tail)?;
@@ -172,7 +172,7 @@ fn whole_batches(id: &SessionId, bytes: &[u8]) -> Result<usize, Flaw> {
 }
 
 /// Tells damage from what a write leaves that was cut off: no cut joins a whole record with the beginning of another.
-fn refuse_hidden(id: &SessionId, bytes: &[u8], start: usize, torn: &[u8]) -> Result<(), Flaw> {
+pub(super) fn refuse_hidden(id: &SessionId, bytes: &[u8], start: usize, torn: &[u8]) -> Result<(), Flaw> {
     if !hides_a_record(id, torn) {
         return Ok(());
     }

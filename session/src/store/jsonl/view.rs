@@ -38,7 +38,7 @@ const MOST_KEPT: usize = 32_768;
 /// Where a header stands.
 const HEADER: &str = "line 1 (byte 0)";
 /// How often a file that changes while it is read is read again.
-const TRIES: usize = 8;
+pub(super) const TRIES: usize = 8;
 
 /// What a listing needs of a file.
 #[derive(Debug, Clone)]
@@ -222,7 +222,7 @@ impl View {
     }
 
     /// Reads a file as far as it is committed, and what tells that it has not changed since; `None` if it is not there.
-    fn bytes(&self, place: &Place, whole: bool) -> io::Result<Option<(Vec<u8>, Stamp, bool)>> {
+    pub(super) fn bytes(&self, place: &Place, whole: bool) -> io::Result<Option<(Vec<u8>, Stamp, bool)>> {
         for _ in 0..TRIES {
             #[cfg(test)]
             self.reads.fetch_add(1, Ordering::SeqCst);

@@ -138,14 +138,30 @@ fn prefix(name: &OsStr) -> OsString {
 }
 
 fn sweep(folder: &Path, name: &OsStr) -> io::Result<()> {
-    let prefix = prefix(name);
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_encoded_bytes()) {
-            fs::remove_file(entry.path())?;
-        }
+    for left in left_in(folder, name)? {
+        fs::remove_file(folder.join(left))?;
     }
     Ok(())
+}
+
+fn left_in(folder: &Path, name: &OsStr) -> io::Result<Vec<OsString>> {
+    let prefix = prefix(name);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        if name.as_encoded_bytes().starts_with(prefix.as_encoded_bytes()) {
+            found.push(name);
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the names of files that births of the store at `path` have left beside it, in order.
+pub(super) fn leftovers(path: &Path) -> io::Result<Vec<String>> {
+    let (folder, name) = split(path)?;
+    let mut found: Vec<String> = left_in(folder, name)?.into_iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    found.sort();
+    Ok(found)
 }
 
 /// Opens the gate of the store at `path`, creating its file if absent.

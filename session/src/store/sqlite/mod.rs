@@ -7,7 +7,8 @@
 //! - `birth`: how the file comes to be, and how another one is refused. `schema`: the tables.
 //! - `writer`: transactions, one process after the other. `write`, `claim`: the operations in them. `kept`: what is remembered between them. `node`: who is alive.
 //! - `log`: the ground truth of a session. `summary`, `family`, `tally`: what is derived from it and may be lost at any time.
-//! - `read`, `describe`, `export`: the reader. `transfer`: whole sessions, in and away.
+//! - `read`, `describe`, `export`: the reader. `transfer`: whole sessions, in and away. `check`, `audit`: verifying a session, and what belongs to none.
+//!   `rebuild`: deriving again what is derived.
 
 use std::{
     path::Path,
@@ -15,9 +16,14 @@ use std::{
 };
 
 use super::{CommitError, Done, Op, Reader, Refused, Store, StoreError};
-use crate::id::{OwnerId, SessionId};
+use crate::{
+    check::Rebuilt,
+    id::{OwnerId, SessionId},
+};
 
+mod audit;
 mod birth;
+mod check;
 mod claim;
 mod describe;
 mod error;
@@ -27,6 +33,7 @@ mod kept;
 mod log;
 mod node;
 mod read;
+mod rebuild;
 mod scan;
 mod schema;
 mod summary;
@@ -150,6 +157,11 @@ impl Store for SqliteStore {
 
     fn poll(&self) -> Result<Vec<SessionId>, StoreError> {
         self.writer().poll()
+    }
+
+    fn rebuild_index(&self, only: Option<&SessionId>, see: &mut dyn FnMut(Rebuilt)) -> Result<(), StoreError> {
+        let mut reader = SqliteReader::open(&self.path, self.node.liveness().clone())?;
+        rebuild::rebuild(&mut reader, only, &mut |work| self.writer().derive(work), see)
     }
 
     fn close(&self) -> Result<(), StoreError> {

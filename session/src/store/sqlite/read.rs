@@ -10,7 +10,7 @@ use std::{
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
-    describe,
+    audit, check, describe,
     error::at,
     export, family,
     log::{self, SESSION_COLUMNS, Wanted, limit_column, unsigned},
@@ -19,6 +19,7 @@ use super::{
     tally, transfer,
 };
 use crate::{
+    check::{Checked, Finding},
     event::Event,
     header::Header,
     id::{MessageId, OwnerId, Seq, SessionId},
@@ -48,6 +49,11 @@ impl SqliteReader {
     /// Opens the file, judging who is alive by `liveness`.
     pub(super) fn open(path: &Path, liveness: Liveness) -> Result<Self, StoreError> {
         Ok(Self { conn: connect(path, Access::Read).map_err(at(path))?, liveness })
+    }
+
+    /// Returns the connection.
+    pub(super) fn conn(&self) -> &Connection {
+        &self.conn
     }
 
     /// Tells whether a session lies in the tree of `root`, remembering what the way up has shown.
@@ -247,5 +253,32 @@ impl Reader for SqliteReader {
             }
         }
         Ok(leases)
+    }
+
+    fn sessions(&mut self, after: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+        let mut query = self.conn.prepare_cached("SELECT id FROM session WHERE id > ?1 ORDER BY id")?;
+        let mut rows = query.query([after.map_or("", SessionId::as_str)])?;
+        let mut found = Vec::new();
+        while found.len() < limit
+            && let Some(row) = rows.next()?
+        {
+            // What is no id is told by the check of the store.
+            found.extend(check::session_id(log::bytes(row, 0)?));
+        }
+        Ok(found)
+    }
+
+    fn count(&mut self) -> Result<u64, StoreError> {
+        Ok(unsigned(self.conn.query_row("SELECT count(*) FROM session", [], |row| row.get(0))?))
+    }
+
+    fn check(&mut self, id: &SessionId, see: &mut dyn FnMut(Finding)) -> Result<Option<Checked>, StoreError> {
+        let Some(examined) = check::check(&self.conn, id)? else { return Ok(None) };
+        examined.findings.into_iter().for_each(see);
+        Ok(Some(examined.checked))
+    }
+
+    fn check_store(&mut self, see: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {
+        audit::audit(&self.conn, &self.liveness, see)
     }
 }

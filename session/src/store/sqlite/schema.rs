@@ -19,7 +19,7 @@ pub(super) const STORE_VERSION: i64 = 1;
 const OLDEST_SQLITE: i32 = 3_051_003;
 
 /// Text columns hold the JSON text of a record, so that `json_extract` reads them in place.
-const TABLES: &str = "
+pub(super) const TABLES: &str = "
 CREATE TABLE session(
     sid INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,

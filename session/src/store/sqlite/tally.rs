@@ -37,11 +37,11 @@ impl Count {
 
 /// Up to which rows the ground tables go. Only removals delete rows, and each adds one of its own, so that something moves with every change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Extent {
-    sessions: i64,
+pub(super) struct Extent {
+    pub(super) sessions: i64,
     events: i64,
     messages: i64,
-    removals: i64,
+    pub(super) removals: i64,
 }
 
 /// What is known of the whole store.
@@ -84,8 +84,21 @@ fn crc(tally: &Tally, extent: Extent) -> u32 {
     fields.iter().fold(crc32c::crc32c(b"t\0"), |crc, field| crc32c::crc32c_append(crc, &field.to_be_bytes()))
 }
 
-/// Reads the tally; `None` unless it is whole and current.
-pub(super) fn read(conn: &Connection) -> rusqlite::Result<Option<Tally>> {
+/// What the row of the tally is found to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// It is whole and goes as far as the ground tables do.
+    Good(Tally),
+    /// There is none, and there should be.
+    Missing,
+    /// It does not fit its checksum.
+    Damaged,
+    /// It is whole and goes up to other rows than there are now.
+    Stale { to: Extent, now: Extent },
+}
+
+/// Looks at the row.
+pub(super) fn look(conn: &Connection) -> rusqlite::Result<Kept> {
     let row = conn
         .prepare_cached("SELECT sessions, events, messages, removals, work, work_sum, orphans, orphan_sum, crc FROM tally")?
         .query_row([], |row| {
@@ -95,10 +108,20 @@ pub(super) fn read(conn: &Connection) -> rusqlite::Result<Option<Tally>> {
         .optional()?;
     let now = extent(conn)?;
     Ok(match row {
-        Some((extent, tally, stored)) if extent == now && stored == Some(crc(&tally, extent)) => Some(tally),
+        Some((extent, tally, stored)) if stored != Some(crc(&tally, extent)) => Kept::Damaged,
+        Some((extent, tally, _)) if extent == now => Kept::Good(tally),
+        Some((extent, ..)) => Kept::Stale { to: extent, now },
         // A store that never had a session needs no row.
-        None if now == Extent::default() => Some(Tally::default()),
-        _ => None,
+        None if now == Extent::default() => Kept::Good(Tally::default()),
+        None => Kept::Missing,
+    })
+}
+
+/// Reads the tally; `None` unless it is whole and current.
+pub(super) fn read(conn: &Connection) -> rusqlite::Result<Option<Tally>> {
+    Ok(match look(conn)? {
+        Kept::Good(tally) => Some(tally),
+        Kept::Missing | Kept::Damaged | Kept::Stale { .. } => None,
     })
 }
 
@@ -134,22 +157,44 @@ pub(super) fn proved_work(conn: &Connection) -> rusqlite::Result<Option<Vec<i64>
     Ok((count == tally.work).then_some(sids))
 }
 
+/// Counts the sessions that the index has as working.
+pub(super) fn count_work(conn: &Connection) -> rusqlite::Result<Count> {
+    let mut count = Count::default();
+    let mut query = conn.prepare_cached("SELECT sid FROM summary WHERE work = 1")?;
+    let mut rows = query.query([])?;
+    while let Some(row) = rows.next()? {
+        count.add(sid_hash(row.get(0)?));
+    }
+    Ok(count)
+}
+
+/// Counts parents.
+pub(super) fn count_parents(parents: &[String]) -> Count {
+    let mut count = Count::default();
+    for parent in parents {
+        count.add(id_hash(parent));
+    }
+    count
+}
+
 /// Returns the parents that are not in the store, by the derived rows if they are proved complete, else by every family.
 pub(super) fn orphans(conn: &Connection) -> rusqlite::Result<Vec<String>> {
     if let Some(tally) = read(conn)? {
-        let parents: Vec<String> = conn.prepare_cached("SELECT parent_id FROM orphan")?.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-        let mut count = Count::default();
-        for parent in &parents {
-            count.add(id_hash(parent));
-        }
-        if count == tally.orphans {
+        let parents = kept_orphans(conn)?;
+        if count_parents(&parents) == tally.orphans {
             return Ok(parents);
         }
     }
     missing_parents(conn)
 }
 
-fn missing_parents(conn: &Connection) -> rusqlite::Result<Vec<String>> {
+/// Returns the parents that the derived rows have as missing.
+pub(super) fn kept_orphans(conn: &Connection) -> rusqlite::Result<Vec<String>> {
+    conn.prepare_cached("SELECT parent_id FROM orphan")?.query_map([], |row| row.get(0))?.collect()
+}
+
+/// Returns the parents that are not in the store, by every family.
+pub(super) fn missing_parents(conn: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut missing = Vec::new();
     let mut next = conn.prepare_cached("SELECT min(parent_id) FROM session WHERE parent_id > ?1")?;
     let mut known = conn.prepare_cached("SELECT 1 FROM session WHERE id = ?1")?;

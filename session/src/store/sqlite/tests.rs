@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use super::{SqliteStore, birth, writer::Fault};
 use crate::{
+    check::{Seen, Severity, check},
     header::NewSession,
     id::SessionId,
     message::{Message, Source},
@@ -256,4 +257,72 @@ fn the_writer_syncs_every_commit_and_maps_no_memory() {
         // 2 is FULL: sqlite.org, "PRAGMA synchronous".
         assert_eq!((number("synchronous"), mode.as_str(), number("mmap_size")), (2, "wal", 0));
     }
+}
+
+/// What a check finds in the index.
+fn index_faults(store: &SqliteStore) -> usize {
+    let mut faults = 0;
+    check(&mut *store.reader().unwrap(), None, &mut |seen| {
+        faults += usize::from(matches!(seen, Seen::Finding(found) if found.class.severity() == Severity::Index));
+    })
+    .unwrap();
+    faults
+}
+
+/// What listings say.
+fn listed(store: &SqliteStore) -> String {
+    let mut reader = store.reader().unwrap();
+    format!("{:?} {:?}", reader.family(None, None, 999, false).unwrap(), reader.runnable(None, 999).unwrap())
+}
+
+#[test]
+fn a_rebuild_that_is_ended_anywhere_leaves_an_index_that_is_right_or_noticed() {
+    // Two transactions of rows and the last one.
+    const TRANSACTIONS: usize = 3;
+    let mut left = Vec::new();
+    for lost in 0..=TRANSACTIONS {
+        let (_folder, store, _) = store();
+        let sessions: Vec<Op> = (0..99)
+            .flat_map(|n| {
+                let id = SessionId::new(format!("s{n}")).unwrap();
+                [Op::Create(Create::root(NewSession::root(id.clone()), "agent", "label")), accept(&id, "m")]
+            })
+            .collect();
+        store.commit(&sessions).unwrap();
+        let before = listed(&store);
+        // A set that is wrong, and its tally with it.
+        let raw = rusqlite::Connection::open(&store.path).unwrap();
+        raw.execute_batch("UPDATE summary SET work = 1 - work, head = '{}'; INSERT INTO orphan VALUES('nobody')").unwrap();
+        let damaged = index_faults(&store);
+        if lost < TRANSACTIONS {
+            // The process ends at this commit.
+            fail(&store, &vec![Fault::None; lost]);
+            fail(&store, &[Fault::Lost]);
+            assert!(store.rebuild_index(None, &mut |_| {}).is_err());
+        } else {
+            store.rebuild_index(None, &mut |_| {}).unwrap();
+        }
+        assert_eq!(listed(&store), before, "ended at {lost}");
+        let faults = index_faults(&store);
+        assert!(faults < damaged || lost == 0, "ended at {lost}: {faults}");
+        left.push(faults > 0);
+        // Others go on as if nothing had been.
+        store.commit(&[accept(&SessionId::new("s7").unwrap(), "m1")]).unwrap();
+        store.rebuild_index(None, &mut |_| {}).unwrap();
+        assert_eq!(index_faults(&store), 0, "ended at {lost}");
+    }
+    assert_eq!(left, [true, true, true, false]);
+}
+
+#[test]
+fn a_rebuild_waits_for_its_turn_and_says_so_when_it_does_not_come() {
+    let (_folder, store, _) = store();
+    rusqlite::Connection::open(&store.path).unwrap().execute_batch("DELETE FROM tally").unwrap();
+    let holder = Holder::stopped(&store.path);
+    store.writer().gate.patience = SHORT;
+    assert!(is_locked(&store.rebuild_index(None, &mut |_| {}).unwrap_err(), &store));
+    holder.go_on();
+    store.writer().gate.patience = LONG;
+    store.rebuild_index(None, &mut |_| {}).unwrap();
+    assert_eq!(index_faults(&store), 0);
 }

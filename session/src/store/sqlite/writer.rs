@@ -45,6 +45,8 @@ pub(super) struct Writer {
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
+    /// Nothing.
+    None,
     /// The commit fails and nothing of it is in the file.
     Lost,
     /// The commit fails and all of it is in the file.
@@ -137,6 +139,18 @@ impl Writer {
         Ok((results, rows, changed))
     }
 
+    /// Does something in a write transaction that changes derived rows only, so that it does no harm if it is lost.
+    pub(super) fn derive(&mut self, work: &mut super::rebuild::Work<'_>) -> Result<(), StoreError> {
+        let turn = self.gate.enter()?;
+        let done = self.begin().and_then(|()| work(self.conn()?)).and_then(|()| Ok(self.end()?));
+        self.memory.forget();
+        if let Err(error) = &done {
+            self.abandon(error);
+        }
+        drop(turn);
+        done
+    }
+
     fn begin(&mut self) -> Result<(), StoreError> {
         let conn = self.conn()?;
         if !conn.is_autocommit() {
@@ -151,7 +165,7 @@ impl Writer {
 
     fn end(&mut self) -> Result<(), rusqlite::Error> {
         #[cfg(test)]
-        if let Some(fault) = self.faults.pop_front() {
+        if let Some(fault) = self.faults.pop_front().filter(|fault| *fault != Fault::None) {
             return self.fail(fault);
         }
         match &self.conn {
@@ -167,7 +181,7 @@ impl Writer {
         conn.execute_batch(match fault {
             Fault::Done => "COMMIT",
             Fault::Forgotten => "COMMIT; DELETE FROM node",
-            Fault::Lost | Fault::Full | Fault::Barrier => "ROLLBACK; BEGIN",
+            Fault::None | Fault::Lost | Fault::Full | Fault::Barrier => "ROLLBACK; BEGIN",
         })?;
         let code = if fault == Fault::Full { ffi::SQLITE_FULL } else { ffi::SQLITE_IOERR_FSYNC };
         Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None))

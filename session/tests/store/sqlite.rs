@@ -385,3 +385,23 @@ fn a_held_message_and_what_stands_behind_it_wait() {
     let head = f.load("r").fold.head().clone();
     assert_eq!((head.held, head.pending_turns, head.pending_wakes), (1, 2, 1));
 }
+
+#[test]
+fn what_a_database_that_is_gone_had_in_its_log_is_not_brought_into_a_new_one() {
+    let (folder, path) = folder();
+    let wal = folder.path().join("store.db-wal");
+    let old = SqliteStore::open(&path).unwrap();
+    one(&old, Op::Create(root("old", 1))).unwrap();
+    let log = fs::read(&wal).unwrap();
+    assert!(!log.is_empty());
+    drop(old);
+    // As after a kill, when somebody takes the database away and leaves what lies beside it.
+    fs::remove_file(&path).unwrap();
+    fs::write(&wal, &log).unwrap();
+    let error = SqliteStore::open(&path).unwrap_err();
+    assert!(error.code() == "STORE_FOREIGN" && error.to_string().contains("store.db-wal"), "{error}");
+    assert_eq!((path.exists(), fs::read(&wal).unwrap()), (false, log));
+    fs::remove_file(&wal).unwrap();
+    let new = SqliteStore::open(&path).unwrap();
+    assert!(new.reader().unwrap().find("", 9).unwrap().is_empty());
+}

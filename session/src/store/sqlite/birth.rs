@@ -112,6 +112,13 @@ fn create_alone(path: &Path) -> Result<(), StoreError> {
     if fs::symlink_metadata(path).is_ok() {
         return Ok(());
     }
+    // SQLite would take it for the new file's own, and fill that with what the old one had.
+    if has_wal(path) {
+        let mut wal = name.to_owned();
+        wal.push("-wal");
+        let reason = format!("the database is gone and its {} is still there; remove that, too, or put the database back", Path::new(&wal).display());
+        return Err(StoreError::Foreign { path: path.display().to_string(), reason });
+    }
     let mut temporary = prefix(name);
     temporary.push(uuid::Uuid::new_v4().to_string());
     let temporary = folder.join(temporary);

@@ -219,11 +219,23 @@ pub(crate) fn is_whole(id: &SessionId, line: &[u8]) -> bool {
 }
 
 /// Tells whether a line that is no record begins with a whole one, and goes on as another begins. No write that is cut off leaves that.
+///
+/// Nor does one leave a line with many places where a record may end, which would each cost a checksum of all that stands before: that hides records, too.
 pub(crate) fn hides_a_record(id: &SessionId, line: &[u8]) -> bool {
     const BEGINNINGS: [&[u8]; 4] = [HEADER, EVENT, b"{\"order\":", TAKEN];
+    const MOST_ENDS: usize = 32;
+    let mut ends = 0;
     (2..line.len()).any(|at| {
         let rest = line.get(at..).unwrap_or_default();
-        rest.first() == Some(&b'{') && BEGINNINGS.iter().any(|beginning| rest.starts_with(beginning)) && is_whole(id, line.get(..at - 1).unwrap_or_default())
+        if rest.first() != Some(&b'{') || !BEGINNINGS.iter().any(|beginning| rest.starts_with(beginning)) {
+            return false;
+        }
+        let front = line.get(..at - 1).unwrap_or_default();
+        if !front.ends_with(b"\"}") || !front.get(front.len().saturating_sub(TAIL)..).is_some_and(|tail| tail.starts_with(b",\"crc\":\"")) {
+            return false;
+        }
+        ends += 1;
+        ends > MOST_ENDS || is_whole(id, front)
     })
 }
 
@@ -328,6 +340,15 @@ fn split_place(body: &[u8]) -> Option<(Order, bool, Vec<u8>)> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_line_with_more_ends_than_any_write_leaves_hides_records_without_a_look_at_each() {
+        let id = SessionId::new("r").unwrap();
+        let ends = |many: usize| [&b"{\"seq\":7"[..], &b",\"crc\":\"00000000\"}x{\"seq\":".repeat(many)].concat();
+        assert!(!hides_a_record(&id, &ends(32)));
+        // Each would cost a checksum of all that stands before it.
+        assert!(hides_a_record(&id, &ends(33)) && hides_a_record(&id, &ends(400_000)));
+    }
+
     use super::*;
     use crate::{
         event::Body,

@@ -20,7 +20,7 @@ use crate::{
     event::Event,
     header::Header,
     id::{MessageId, SessionId},
-    line::{Line, LineError, hides_a_record, read_batch_verbatim},
+    line::{Line, LineError, hides_a_record, is_whole, read_batch_verbatim},
     message::Tombstone,
     place::path_of,
     store::{Import, InboxLine, Misfit, RecordPlace, Verbatim},
@@ -170,8 +170,12 @@ pub(super) fn read(path: &Path, relative: &Path, of_store: bool, watch: &mut dyn
                 batch.push((line, encoded, lines.place()));
                 goes_on = more;
             }
-            // What a write has left that was cut off was never acknowledged.
-            Ok(_) | Err(_) if of_store && (!ended || lines.is_at_end()?) && !hides_a_record(&session.header.id, &text) => break,
+            // What a write has left that was cut off was never acknowledged. A whole line of which nothing can be made is none of it.
+            Ok(_) | Err(_)
+                if of_store && (!ended || (lines.is_at_end()? && !is_whole(&session.header.id, &text))) && !hides_a_record(&session.header.id, &text) =>
+            {
+                break;
+            }
             Ok(_) => return Err(lines.flaw(FileFlaw::Cut)),
             Err(_) if !ended => return Err(lines.flaw(FileFlaw::Cut)),
             Err(error) => return Err(lines.flaw(FileFlaw::Line(error))),

@@ -147,3 +147,16 @@ fn what_a_write_has_left_that_was_cut_off_is_passed_over_in_a_store_and_damage_i
     assert!(matches!(flaw(&joined, true), (FileFlaw::Line(_), Some((8, _)))));
     assert!(matches!(flaw(&text(&life()[..2]), true), (FileFlaw::Cut, _)));
 }
+
+#[test]
+fn a_last_line_that_is_whole_and_says_nothing_that_can_be_is_damage_in_a_store_too() {
+    let whole = text(&life());
+    for body in
+        [r#"{"seq":4,"time":5,"type":"step/start","data":{"turn":-1,"step":1}}"#, r#"{"seq":9,"time":5,"type":"step/start","data":{"turn":1,"step":1}}"#]
+    {
+        let crc = crate::codec::event_crc(&id(), body.as_bytes());
+        let line = format!("{},\"crc\":\"{crc:08x}\"}}\n", body.strip_suffix('}').unwrap());
+        let (found, place) = flaw(&format!("{whole}{line}"), true);
+        assert!(matches!(found, FileFlaw::Line(_)) && matches!(place, Some((8, _))), "{found:?} {place:?}");
+    }
+}

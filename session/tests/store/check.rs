@@ -664,3 +664,22 @@ fn a_store_that_is_written_meanwhile_has_no_fault() {
     assert!(checks > 0);
     f.one(Op::Create(root("last", 1))).unwrap();
 }
+
+/// The newest row of all inboxes keeps its number when its session goes.
+#[test]
+fn a_store_from_which_sessions_were_removed_has_no_fault() {
+    let f = Fixture::sqlite();
+    f.root("q");
+    for n in 0..3 {
+        let id = format!("r{n}");
+        f.root(&id);
+        f.accept(&id, turn("m0")).unwrap();
+        f.one(Op::Remove(Remove { session: sid(&id), discard: true })).unwrap();
+        assert_eq!(found(&f.path()), Vec::<String>::new());
+        f.accept("q", turn(&format!("m{n}"))).unwrap();
+        assert_eq!(found(&f.path()), Vec::<String>::new());
+    }
+    // Any other row under no session is a stranger.
+    Connection::open(f.path()).unwrap().execute("UPDATE inbox SET sid = 0 WHERE message_id = 'm1'", []).unwrap();
+    assert!(found(&f.path()).contains(&"session row 0: unowned_record".to_owned()));
+}

@@ -123,6 +123,8 @@ classes! {
     DuplicateMessage = "duplicate_message", Damage, "the second one was never accepted by greenroom; bring the session back from a backup or an export";
     /// A file has a name that is not its session's.
     MisnamedFile = "misnamed_file", Damage, "give the file its name back; it is read as what its name says and fits nothing";
+    /// A file of a session is there and cannot be read: its permissions, or its disk.
+    UnreadableFile = "unreadable_file", Damage, "look at the file's permissions and at the disk; the session is listed as corrupt until it can be read";
     /// Two children of one parent have the same alias.
     DuplicateAlias = "duplicate_alias", Damage, "a send to the alias reaches the older one; use the id of the other";
     /// Records belong to a session whose header is not in the store.

@@ -270,6 +270,15 @@ const FAULTS: &[(&str, Plant, &[&str])] = &[
         },
         &["README: foreign_object", "r/notes.txt: foreign_object"],
     ),
+    (
+        "links to files, a folder with the name of a file",
+        |dir| {
+            std::os::unix::fs::symlink("r.jsonl", dir.join("_root/s.jsonl")).unwrap();
+            std::os::unix::fs::symlink("/nowhere", dir.join("r/c1.removed")).unwrap();
+            fs::create_dir(dir.join("r/d.jsonl")).unwrap();
+        },
+        &["_root/s.jsonl: foreign_object", "r/c1.removed: foreign_object", "r/d.jsonl: foreign_object"],
+    ),
     ("a folder that is nobody's", |dir| fs::create_dir(dir.join("Not A Name")).unwrap(), &["Not A Name: misnamed_file"]),
 ];
 

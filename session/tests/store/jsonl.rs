@@ -327,3 +327,124 @@ fn a_file_that_somebody_else_has_changed_is_read_again_before_it_is_written() {
     assert_eq!(f.accept("r", turn("m1")), Ok(Done::Accepted { order: 1, duplicate: true }));
     assert_eq!(f.accept("x", turn("m1")), Err(Refused::NotFound(sid("x"))));
 }
+
+/// Something that is no regular file and has a file's name.
+type Odd = (&'static str, fn(&Path));
+
+const ODD: [Odd; 4] = [
+    ("a pipe", |path| assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success())),
+    ("a folder", |path| fs::create_dir(path).unwrap()),
+    ("a link to a file", |path| {
+        let other = path.ancestors().nth(2).unwrap().join("somebody-elses");
+        fs::write(&other, "precious").unwrap();
+        std::os::unix::fs::symlink(other, path).unwrap();
+    }),
+    ("a link to nothing", |path| std::os::unix::fs::symlink("/nowhere/at/all", path).unwrap()),
+];
+
+#[test]
+fn what_is_no_file_and_has_the_name_of_one_of_the_stores_is_neither_waited_for_nor_written_through() {
+    for (what, plant) in ODD {
+        for name in ["_greenroom.json", "_lock"] {
+            let (folder, path, _) = written();
+            let dir = folder.path().join("store");
+            fs::remove_file(dir.join(name)).unwrap();
+            plant(&dir.join(name));
+            let bytes = fs::read(&path).unwrap();
+            let error = JsonlStore::open(&dir).unwrap_err();
+            assert_eq!(error.code(), "STORE_FOREIGN", "{name} is {what}: {error}");
+            let listed = open_reader(&dir).map(|mut reader| reader.find("", 9).unwrap().len()).map_err(|error| error.code());
+            assert_eq!(listed, if name == "_lock" { Ok(2) } else { Err("STORE_FOREIGN") }, "{name} is {what}");
+            if let Ok(mut reader) = open_reader(&dir) {
+                reader.check_store(&mut |finding| assert_eq!(finding.class.as_str(), "foreign_object", "{what}")).unwrap();
+            }
+            assert_eq!(fs::read(&path).unwrap(), bytes);
+            let other = folder.path().join("somebody-elses");
+            assert!(!other.exists() || fs::read_to_string(other).unwrap() == "precious", "{name} is {what}");
+        }
+        for name in ["_held-f4b1c0de-0000-4000-8000-000000000000", "_new-1"] {
+            let (folder, ..) = written();
+            let dir = folder.path().join("store");
+            plant(&dir.join(name));
+            let mut reader = open_reader(&dir).unwrap();
+            assert_eq!(describe_all(&mut reader).len(), 2, "{name} is {what}");
+            let mut told = Vec::new();
+            reader.check_store(&mut |finding| told.push(finding.class.as_str())).unwrap();
+            assert_eq!(told, ["foreign_object"], "{name} is {what}");
+            one(&JsonlStore::open(&dir).unwrap(), accept("r", turn("m9"))).unwrap();
+        }
+    }
+}
+
+#[test]
+fn nothing_is_written_behind_what_has_the_place_of_a_folder_and_is_none() {
+    let (folder, ..) = written();
+    let (dir, elsewhere) = (folder.path().join("store"), folder.path().join("elsewhere"));
+    fs::create_dir(&elsewhere).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, dir.join("r")).unwrap();
+    fs::write(dir.join("q"), "a letter").unwrap();
+    let store = JsonlStore::open(&dir).unwrap();
+    for parent in ["r", "q"] {
+        let id = format!("child of {parent}");
+        let error = store.commit(&[Op::Create(child(&id, parent, None, 1_000))]).unwrap_err();
+        assert!(matches!(error, greenroom_session::store::CommitError::NotCommitted(_)), "{error}");
+        assert!(store.reader().unwrap().header(&sid(&id)).unwrap().is_none());
+    }
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    assert_eq!(fs::read_to_string(dir.join("q")).unwrap(), "a letter");
+}
+
+#[test]
+fn what_is_no_file_removes_no_session() {
+    for (what, plant) in ODD {
+        let (folder, path, _) = written();
+        let dir = folder.path().join("store");
+        plant(&dir.join("_root/r.removed"));
+        one(&JsonlStore::open(&dir).unwrap(), accept("r", turn("m9"))).unwrap();
+        assert!(path.exists(), "{what}");
+        assert!(!open_reader(&dir).unwrap().is_removed(&sid("r")).unwrap(), "{what}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_value_beside_healthy_siblings() {
+    for (what, plant) in ODD {
+        let (folder, path, _) = written();
+        let store = JsonlStore::open(folder.path().join("store")).unwrap();
+        let mut reader = store.reader().unwrap();
+        // The names are known by now; what is behind one changes.
+        fs::remove_file(&path).unwrap();
+        plant(&path);
+        if what == "a link to nothing" {
+            // As good as any that cannot be read.
+            fs::remove_file(&path).unwrap();
+            std::os::unix::fs::symlink(&path, &path).unwrap();
+        }
+        let corrupt = |error: LoadError| matches!(error, LoadError::Corrupt { .. });
+        let family: Vec<_> = reader.family(None, None, 9, false).unwrap().into_iter().map(|(child, said)| (child.id, said.is_ok())).collect();
+        assert_eq!(family, [(sid("r"), false), (sid("q"), true)], "{what}");
+        assert!(corrupt(reader.load(&sid("r")).unwrap_err()) && reader.load(&sid("q")).is_ok(), "{what}");
+        assert!(matches!(one(&store, accept("r", turn("m9"))), Err(Refused::Corrupt { .. })), "{what}");
+        one(&store, accept("q", turn("m9"))).unwrap();
+        let mut told = Vec::new();
+        reader.check(&sid("r"), &mut |finding| told.push(finding.class.as_str())).unwrap();
+        assert_eq!(told, ["unreadable_file"], "{what}");
+    }
+}
+
+#[test]
+fn a_reader_that_knows_where_a_session_is_sees_it_go() {
+    let f = Fixture::jsonl();
+    f.root("r");
+    f.child("c", "r");
+    let mut beside = open_reader(f.path()).unwrap();
+    for gone in [false, false, true] {
+        if gone {
+            one(&*f.store, Op::Remove(greenroom_session::store::Remove { session: sid("c"), discard: true })).unwrap();
+        }
+        assert_eq!(beside.header(&sid("c")).unwrap().is_none(), gone);
+        assert_eq!(matches!(beside.load(&sid("c")), Err(LoadError::Removed(_))), gone);
+    }
+    f.child("d", "r");
+    assert!(beside.load(&sid("d")).is_ok());
+}

@@ -4,7 +4,7 @@
 //! but for what the next birth sweeps away, or a store. No session's file or folder gets a name that begins with `_`, `_root` excepted.
 
 use std::{
-    fs::{self, DirBuilder, File},
+    fs::{self, DirBuilder},
     io::{ErrorKind, Read, Write},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::disk::{Device, Disk};
+use super::disk::{Device, Disk, at, is_irregular, open_regular};
 use crate::store::StoreError;
 
 /// The marker's name.
@@ -71,8 +71,9 @@ pub(super) fn probe(dir: &Path) -> Result<Found, StoreError> {
         Ok(found) if !found.is_dir() => return Err(foreign("not a folder")),
         Ok(_) => {}
     }
-    let marker = match File::open(dir.join(MARKER)) {
+    let marker = match open_regular(&dir.join(MARKER)) {
         Ok(marker) => marker,
+        Err(error) if is_irregular(&error) => return Err(foreign("its marker is no regular file")),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             for entry in fs::read_dir(dir)? {
                 let name = entry?.file_name();
@@ -120,14 +121,14 @@ pub(super) fn new_name(dir: &Path) -> PathBuf {
     dir.join(format!("{NEW}{}", uuid::Uuid::new_v4()))
 }
 
-/// Removes what a writer that was killed has left unfinished. The lock is held.
+/// Removes what a writer that was killed has left unfinished. The lock is held. A writer leaves files only; what else has such a name stays.
 pub(super) fn sweep(dir: &Path) -> Result<(), StoreError> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
         let ours = |beginning: &str| name.as_encoded_bytes().starts_with(beginning.as_bytes());
-        if ours(NEW) || ours(super::held::HELD) {
-            fs::remove_file(entry.path())?;
+        if (ours(NEW) || ours(super::held::HELD)) && !entry.file_type()?.is_dir() {
+            fs::remove_file(entry.path()).map_err(at(&entry.path()))?;
         }
     }
     Ok(())

@@ -4,13 +4,15 @@
 //! while it is read is read again.
 
 use std::{
-    fs::{self, File, TryLockError},
+    collections::HashMap,
+    fs::{self, FileType, TryLockError},
     io,
     path::{Path, PathBuf},
 };
 
 use super::{
     birth::{LOCK, MARKER, NEW},
+    disk::{is_irregular, is_of_one_file, open_regular, unreadable},
     held::HELD,
     index::{Index, REMOVED},
     place::Place as FilePlace,
@@ -57,7 +59,12 @@ fn relative(place: &FilePlace) -> PathBuf {
 pub(super) fn file(view: &View, place: &FilePlace) -> io::Result<Option<(Checked, Vec<Finding>)>> {
     let mut before = Vec::new();
     for left in (0..TRIES).rev() {
-        let Some((bytes, _, still)) = view.bytes(place, true)? else { return Ok(None) };
+        let (bytes, still) = match view.bytes(place, true) {
+            Ok(Some((bytes, _, still))) => (bytes, still),
+            Ok(None) => return Ok(None),
+            Err(error) if is_of_one_file(&error) => return Ok(Some(unread(place, &error))),
+            Err(error) => return Err(error),
+        };
         // Only what is wrong may have been read while it was written.
         let (checked, findings) = verify(place, &bytes);
         if left == 0 || findings.is_empty() || (still && findings == before) {
@@ -66,6 +73,14 @@ pub(super) fn file(view: &View, place: &FilePlace) -> io::Result<Option<(Checked
         before = findings;
     }
     Ok(None)
+}
+
+/// Says of a file that it cannot be read.
+fn unread(place: &FilePlace, error: &io::Error) -> (Checked, Vec<Finding>) {
+    let (id, _) = scan::header(place, &[]);
+    let mut finding = Finding::of(&id, Place::Header, Class::UnreadableFile, unreadable(error));
+    finding.spot = Some(Spot { path: relative(place), line: 1, offset: 0 });
+    (Checked { events: 0, messages: 0, next_seq: 0, next_order: 0, derived: None }, vec![finding])
 }
 
 /// What a line begins like.
@@ -250,11 +265,15 @@ fn place_all(place: &FilePlace, whole: &[u8], spots: &[(Place, u64, u64)], findi
         .collect();
     // Stable, so that of two records in one place the second one comes last.
     known.sort_by(|a, b| a.0.cmp(&b.0));
+    let mut told_at = HashMap::with_capacity(spots.len());
+    for (place, line, offset) in spots {
+        told_at.entry(place).or_insert((*line, *offset));
+    }
     for finding in findings.iter_mut() {
-        let told = spots.iter().find(|(place, ..)| *place == finding.place);
+        let told = told_at.get(&finding.place).copied();
         let spot = match (&finding.place, told) {
             (Place::Header, _) => Some((1, 0)),
-            (_, Some((_, line, offset))) => Some((*line, *offset)),
+            (_, Some(told)) => Some(told),
             // Where something is missing, the next one shows it.
             (Place::Event(_) | Place::Message(_), None) => {
                 let after = known.partition_point(|(place, ..)| *place <= finding.place);
@@ -285,9 +304,12 @@ pub(super) fn check_store(view: &View, see: &mut dyn FnMut(Finding)) -> io::Resu
         }
     }
     let writing = is_locked(&view.dir.join(LOCK))?;
-    for (name, is_folder) in names(&view.dir)? {
+    for (name, kind) in names(&view.dir)? {
         let mut tell = |class, what: &'static str| see(Finding::of_store(Place::Part(name.clone()), class, what));
-        if name == MARKER || name == LOCK {
+        let is_ours = name == MARKER || name == LOCK || name.starts_with(NEW) || name.starts_with(HELD);
+        if is_ours && !kind.is_file() {
+            tell(Class::ForeignObject, "it has the name of a file of the store's and is none");
+        } else if name == MARKER || name == LOCK {
         } else if name.starts_with(NEW) {
             // A writer makes such files and gives them their names.
             if !writing {
@@ -297,7 +319,7 @@ pub(super) fn check_store(view: &View, see: &mut dyn FnMut(Finding)) -> io::Resu
             if !is_locked(&view.dir.join(&name))? {
                 tell(Class::Leftover, "a writer that was killed has left it; nothing is held by it");
             }
-        } else if !is_folder || name.starts_with('_') && name != ROOTS {
+        } else if !kind.is_dir() || name.starts_with('_') && name != ROOTS {
             tell(Class::ForeignObject, "it is not the store's");
         } else {
             inside(view, &name, see)?;
@@ -314,23 +336,25 @@ fn inside(view: &View, folder: &str, see: &mut dyn FnMut(Finding)) -> io::Result
         tell(folder, Class::MisnamedFile, "no session's children get a folder of this name");
     }
     let found = names(&view.dir.join(folder))?;
-    for (name, is_folder) in &found {
+    for (name, kind) in &found {
         let path = format!("{folder}/{name}");
-        if let Some(stem) = name.strip_suffix(REMOVED) {
+        if !kind.is_file() {
+            tell(&path, Class::ForeignObject, "it is no regular file, and nothing is read from it");
+        } else if let Some(stem) = name.strip_suffix(REMOVED) {
             if found.binary_search_by(|(other, _)| other.as_str().cmp(&format!("{stem}{EXTENSION}"))).is_ok() {
                 tell(&path, Class::Leftover, "the session was removed, and its file is still there");
             }
         } else if name.contains(".torn-") {
             tell(&path, Class::Leftover, "what a write that was cut off had left, set aside");
-        } else if *is_folder || !name.ends_with(EXTENSION) || name.starts_with('_') {
+        } else if !name.ends_with(EXTENSION) || name.starts_with('_') {
             tell(&path, Class::ForeignObject, "it is not the store's");
         }
     }
     Ok(())
 }
 
-/// Returns the names in a folder in order, and whether each is a folder.
-fn names(folder: &Path) -> io::Result<Vec<(String, bool)>> {
+/// Returns the names in a folder in order, and what has each.
+fn names(folder: &Path) -> io::Result<Vec<(String, FileType)>> {
     let mut names = Vec::new();
     for entry in match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -339,18 +363,20 @@ fn names(folder: &Path) -> io::Result<Vec<(String, bool)>> {
         Err(error) => return Err(error),
     } {
         let entry = entry?;
-        names.push((entry.file_name().to_string_lossy().into_owned(), entry.file_type()?.is_dir()));
+        names.push((entry.file_name().to_string_lossy().into_owned(), entry.file_type()?));
     }
-    names.sort();
+    names.sort_by(|(a, _), (b, _)| a.cmp(b));
     Ok(names)
 }
 
 /// Tells whether somebody holds the lock of a file.
 fn is_locked(path: &Path) -> io::Result<bool> {
-    match File::open(path).map(|file| file.try_lock_shared()) {
+    match open_regular(path).map(|file| file.try_lock_shared()) {
         Ok(Err(TryLockError::WouldBlock)) => Ok(true),
         Ok(Ok(())) => Ok(false),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_irregular(&error) => Ok(false),
+        // What cannot be asked may be in use.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(true),
         Ok(Err(TryLockError::Error(error))) | Err(error) => Err(error),
     }
 }

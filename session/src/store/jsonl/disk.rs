@@ -8,6 +8,46 @@ use std::{
     path::Path,
 };
 
+use rustix::{fs::OFlags, io::Errno};
+
+/// What is not to be waited for, nor written through: a pipe, a device, a link.
+#[expect(clippy::cast_possible_wrap, reason = "flags have fewer than 31 bits")]
+pub(super) const PLAIN: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()) as i32;
+
+/// Opens a regular file for reading, and nothing else: a pipe has no end, and a link may lead anywhere.
+pub(super) fn open_regular(path: &Path) -> io::Result<File> {
+    regular(OpenOptions::new().read(true).custom_flags(PLAIN).open(path)?)
+}
+
+/// Refuses what is no regular file.
+pub(super) fn regular(file: File) -> io::Result<File> {
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::from(Errno::LOOP)) }
+}
+
+/// Tells that what was to be opened is no regular file.
+pub(super) fn is_irregular(error: &io::Error) -> bool {
+    // The first for a link and for what was opened and is none; the others for sockets, devices without a driver, and folders that are to be written.
+    [Errno::LOOP, Errno::NXIO, Errno::NODEV, Errno::ISDIR].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// Tells a failure of one file from one of the store: the others can be read.
+pub(super) fn is_of_one_file(error: &io::Error) -> bool {
+    // Memory is short only where a file says that it is longer than that.
+    is_irregular(error)
+        || matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::OutOfMemory)
+        || error.raw_os_error() == Some(Errno::IO.raw_os_error())
+}
+
+/// Says why a file cannot be read.
+pub(super) fn unreadable(error: &io::Error) -> String {
+    if is_irregular(error) { "it is no regular file, and links are not followed".to_owned() } else { format!("it cannot be read: {error}") }
+}
+
+/// Names what could not be used.
+pub(super) fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
 /// Everything that changes the store's files. Whatever fails may have happened in part.
 pub(super) trait Disk: fmt::Debug + Send + Sync {
     /// Writes bytes at a place of a file.
@@ -40,11 +80,17 @@ pub(super) trait Disk: fmt::Debug + Send + Sync {
         fs::remove_file(path)
     }
 
-    /// Makes a folder for the owner only; tells whether it was not there.
+    /// Makes a folder for the owner only; tells whether it was not there. A link to a folder is none: what lies in it is not listed.
     fn make_folder(&self, path: &Path) -> io::Result<bool> {
         match DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if fs::symlink_metadata(path)?.is_dir() {
+                    Ok(false)
+                } else {
+                    Err(at(path)(io::Error::new(io::ErrorKind::NotADirectory, "something that is no folder has its place")))
+                }
+            }
             Err(error) => Err(error),
         }
     }

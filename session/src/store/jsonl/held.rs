@@ -15,6 +15,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::disk::{is_irregular, open_regular};
 use crate::id::{Epoch, OwnerId, SessionId};
 
 /// What the name of such a file begins with.
@@ -138,9 +139,9 @@ pub(super) fn of_others(dir: &Path) -> io::Result<Option<(OwnerId, Epochs)>> {
         let entry = entry?;
         let name = entry.file_name();
         let Some(owner) = name.to_str().and_then(|name| name.strip_prefix(HELD)).and_then(|owner| OwnerId::new(owner).ok()) else { continue };
-        let mut file = match File::open(entry.path()) {
+        let mut file = match open_regular(&entry.path()) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotFound || is_irregular(&error) => continue,
             Err(error) => return Err(error),
         };
         // Free: whoever made it is gone, or is just making it.

@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{place::Place, stamp::Stamp};
+use super::{disk::at, place::Place, stamp::Stamp};
 use crate::place::{EXTENSION, ROOTS};
 
 /// What the name of a removed session's tombstone ends with.
@@ -73,16 +73,20 @@ impl Index {
             return Ok(());
         }
         let mut listed = Listed { stamp: before.is_settled().then_some(before), ..Listed::default() };
-        for entry in fs::read_dir(&path)? {
+        for entry in fs::read_dir(&path).map_err(at(&path))? {
             let entry = entry?;
             let name = entry.file_name();
             let Some(name) = name.to_str().filter(|name| !name.starts_with('_')) else { continue };
-            if let Some(stem) = name.strip_suffix(EXTENSION)
-                && entry.file_type()?.is_file()
-            {
-                listed.stems.insert(stem.into());
+            let (names, stem) = if let Some(stem) = name.strip_suffix(EXTENSION) {
+                (&mut listed.stems, stem)
             } else if let Some(stem) = name.strip_suffix(REMOVED) {
-                listed.removed.insert(stem.into());
+                (&mut listed.removed, stem)
+            } else {
+                continue;
+            };
+            // The writer makes no links and no folders here: what is none of its files says nothing.
+            if entry.file_type()?.is_file() {
+                names.insert(stem.into());
             }
         }
         self.forget(folder);

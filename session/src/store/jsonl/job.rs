@@ -4,12 +4,17 @@ use std::{
     collections::{BTreeSet, HashMap},
     fs::{self, File, OpenOptions},
     io,
-    os::unix::fs::{FileExt, MetadataExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::{birth::new_name, disk::Disk, place::Place, pool::Pool};
+use super::{
+    birth::new_name,
+    disk::{Disk, PLAIN, regular},
+    place::Place,
+    pool::Pool,
+};
 use crate::id::SessionId;
 
 /// What is to be written of one session.
@@ -116,7 +121,7 @@ pub(super) fn is_named(file: &File, path: &Path) -> io::Result<bool> {
     let ours = file.metadata()?;
     match fs::symlink_metadata(path) {
         Ok(found) => Ok((found.dev(), found.ino()) == (ours.dev(), ours.ino())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -169,7 +174,9 @@ impl Job {
             Kind::Append { file, at, size } => {
                 let file = match file {
                     Some(file) => file.clone(),
-                    None => Arc::new(OpenOptions::new().read(true).write(true).open(self.place.path(dir)).map_err(Outcome::Undone)?),
+                    None => Arc::new(
+                        OpenOptions::new().read(true).write(true).custom_flags(PLAIN).open(self.place.path(dir)).and_then(regular).map_err(Outcome::Undone)?,
+                    ),
                 };
                 if file.metadata().map_err(Outcome::Undone)?.len() != *size {
                     return Err(Outcome::Undone(io::Error::other("somebody else has changed the file")));

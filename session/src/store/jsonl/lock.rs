@@ -1,8 +1,17 @@
 //! The one writer of a folder: whoever holds the lock of its lock file.
 
-use std::{fs, io::Write, os::unix::fs::FileExt, path::Path, time::Duration};
+use std::{
+    fs::OpenOptions,
+    io::{Read, Write},
+    os::unix::fs::{FileExt, OpenOptionsExt},
+    path::Path,
+    time::Duration,
+};
 
-use super::birth::LOCK;
+use super::{
+    birth::LOCK,
+    disk::{PLAIN, at, is_irregular, open_regular, regular},
+};
 use crate::store::{StoreError, gate::Gate};
 
 /// How long another writer is waited for: a short command is done by then, and a long one is told of.
@@ -18,14 +27,23 @@ impl Lock {
     /// Takes the lock of the store at `dir`.
     ///
     /// # Errors
-    /// [`StoreError::OneWriter`] if another process does not let go of it.
+    /// [`StoreError::OneWriter`] if another process does not let go of it; [`StoreError::Foreign`] if something else has its place.
     pub(super) fn take(dir: &Path) -> Result<Self, StoreError> {
         Self::take_within(dir, PATIENCE)
     }
 
     pub(super) fn take_within(dir: &Path, patience: Duration) -> Result<Self, StoreError> {
         let path = dir.join(LOCK);
-        let mut gate = Gate::open(&path, dir)?;
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(PLAIN).open(&path);
+        let file = match opened.and_then(regular) {
+            Ok(file) => file,
+            // It is written to, so whatever a link leads to would lose what it says.
+            Err(error) if is_irregular(&error) => {
+                return Err(StoreError::Foreign { path: dir.display().to_string(), reason: format!("its {LOCK} is no regular file") });
+            }
+            Err(error) => return Err(at(&path)(error).into()),
+        };
+        let mut gate = Gate::new(file, dir);
         gate.patience = patience;
         match gate.lock() {
             Ok(()) => {}
@@ -43,6 +61,10 @@ impl Lock {
 
 /// Returns the process that has written its number into the lock file.
 fn holder(path: &Path) -> String {
-    let said = fs::read_to_string(path).unwrap_or_default();
+    let mut said = String::new();
+    let read = open_regular(path).and_then(|file| file.take(32).read_to_string(&mut said));
+    if let Err(error) = read {
+        tracing::debug!(%error, "the number of the writer's process cannot be read");
+    }
     said.trim().parse::<u32>().map_or_else(|_| "(unknown)".to_owned(), |pid| pid.to_string())
 }

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fs::{self, File},
+    fs,
     io::{self, BufRead, BufReader, ErrorKind, Read},
     os::unix::fs::FileExt,
     path::PathBuf,
@@ -17,6 +17,7 @@ use std::{
 
 use super::{
     bounded::Bounded,
+    disk::{is_of_one_file, open_regular, unreadable},
     held::{self, Epochs, Held},
     index::Index,
     place::Place,
@@ -28,6 +29,7 @@ use crate::{
     head::Head,
     header::Header,
     id::{OwnerId, SessionId},
+    limits::MAX_EVENT_BYTES,
     listing::{Verdict, verdict},
     place::name_of,
     store::{LoadError, StoreError},
@@ -35,6 +37,8 @@ use crate::{
 
 /// Most files of which it is remembered what they said.
 const MOST_KEPT: usize = 32_768;
+/// Most bytes that the line of a header takes: an id and its parent's, a path, and what stands around them.
+const MAX_HEADER: u64 = MAX_EVENT_BYTES as u64;
 /// Where a header stands.
 const HEADER: &str = "line 1 (byte 0)";
 /// How often a file that changes while it is read is read again.
@@ -116,6 +120,12 @@ pub(super) struct View {
     /// How many files were read.
     #[cfg(test)]
     pub(super) reads: AtomicU64,
+}
+
+/// Says of a file that cannot be read whose it is, as far as its name tells, and why.
+fn unread(place: &Place, error: &io::Error) -> (SessionId, DecodeError) {
+    let (id, _) = scan::header(place, &[]);
+    (id, DecodeError::Malformed(unreadable(error)))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -207,12 +217,28 @@ impl View {
     /// [`LoadError::Corrupt`] if there are two.
     pub(super) fn locate(&self, id: &SessionId) -> Result<Option<Place>, LoadError> {
         let stem = name_of(id);
+        if let Some(place) = self.still_there(&stem).map_err(StoreError::from)? {
+            return Ok(Some(place));
+        }
         let mut places = self.names(|index| index.places(&stem)).map_err(StoreError::from)?;
         if places.len() > 1 {
             let source = DecodeError::Misplaced("the session has files in several folders".into());
             return Err(LoadError::Corrupt { session: id.clone(), place: "file".into(), source });
         }
         Ok(places.pop())
+    }
+
+    /// Finds the file of a session where it was before, by a look at that folder alone. Sessions are looked up one by one, and folders are many.
+    fn still_there(&self, stem: &str) -> io::Result<Option<Place>> {
+        let mut index = lock(&self.index);
+        let mut known = index.places(stem);
+        if !self.is_owned()
+            && let [place] = &*known
+        {
+            index.refresh_folder(&self.dir, &place.folder.clone())?;
+            known = index.places(stem);
+        }
+        Ok(known.pop().filter(|_| known.is_empty()))
     }
 
     /// Tells whether a session was removed.
@@ -227,18 +253,19 @@ impl View {
             #[cfg(test)]
             self.reads.fetch_add(1, Ordering::SeqCst);
             let undone = self.undone.load(Ordering::SeqCst);
-            let mut file = match File::open(place.path(&self.dir)) {
+            let file = match open_regular(&place.path(&self.dir)) {
                 Ok(file) => file,
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(error),
             };
             let before = Stamp::of(&file.metadata()?);
             let mut bytes = Vec::new();
-            if whole {
-                bytes.reserve_exact(usize::try_from(before.size()).unwrap_or_default());
-                file.read_to_end(&mut bytes)?;
-            } else {
-                BufReader::new(&file).read_until(b'\n', &mut bytes)?;
+            // What does not begin with a line that may be a header is no session, however long it is.
+            let mut reader = BufReader::new(&file);
+            (&mut reader).take(MAX_HEADER).read_until(b'\n', &mut bytes)?;
+            if whole && bytes.ends_with(b"\n") {
+                bytes.try_reserve_exact(usize::try_from(before.size()).unwrap_or(usize::MAX).saturating_sub(bytes.len()))?;
+                reader.read_to_end(&mut bytes)?;
             }
             let after = Stamp::of(&file.metadata()?);
             let committed = lock(&self.writing).get(place).copied();
@@ -256,14 +283,22 @@ impl View {
     /// Reads some bytes of a file.
     pub(super) fn range(&self, place: &Place, from: u64, to: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(to - from).unwrap_or(usize::MAX)];
-        File::open(place.path(&self.dir))?.read_exact_at(&mut bytes, from)?;
+        open_regular(&place.path(&self.dir))?.read_exact_at(&mut bytes, from)?;
         Ok(bytes)
     }
 
     /// Reads a whole session.
     pub(super) fn scan(&self, place: &Place, keep_events: bool) -> io::Result<Option<Result<Whole, LoadError>>> {
         for last in (0..TRIES).rev() {
-            let Some((bytes, stamp, still)) = self.bytes(place, true)? else { return Ok(None) };
+            let (bytes, stamp, still) = match self.bytes(place, true) {
+                Ok(Some(read)) => read,
+                Ok(None) => return Ok(None),
+                Err(error) if is_of_one_file(&error) => {
+                    let (session, source) = unread(place, &error);
+                    return Ok(Some(Err(LoadError::Corrupt { session, place: "file".into(), source })));
+                }
+                Err(error) => return Err(error),
+            };
             let (id, header) = scan::header(place, &bytes);
             let header = match header {
                 Ok(header) => header,
@@ -287,7 +322,7 @@ impl View {
         {
             return Ok(Some(kept.clone()));
         }
-        let stamp = match fs::metadata(place.path(&self.dir)) {
+        let stamp = match fs::symlink_metadata(place.path(&self.dir)) {
             Ok(found) => Stamp::of(&found),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
@@ -299,7 +334,15 @@ impl View {
             return Ok(Some(kept.clone()));
         }
         for last in (0..TRIES).rev() {
-            let Some((bytes, stamp, still)) = self.bytes(place, with_log)? else { return Ok(None) };
+            let (bytes, stamp, still) = match self.bytes(place, with_log) {
+                Ok(Some(read)) => read,
+                Ok(None) => return Ok(None),
+                Err(error) if is_of_one_file(&error) => {
+                    let (id, source) = unread(place, &error);
+                    return Ok(Some(Arc::new(Kept { stamp, id, header: Err(source), said: None })));
+                }
+                Err(error) => return Err(error),
+            };
             let (id, header) = scan::header(place, &bytes);
             let said =
                 header.as_ref().ok().filter(|_| with_log).map(|header| {

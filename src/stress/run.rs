@@ -15,7 +15,7 @@ use super::{
     audit::{Audit, audit},
     peak::peak_rss,
     plan::Plan,
-    records::Records,
+    records::{Heard, Records},
     supervisor::Supervisor,
     work::{Assignment, work},
 };
@@ -137,7 +137,7 @@ fn assignment(options: &StressOptions, plan: &Plan) -> Assignment {
         // The interleaving is not the seed's, so neither is the name: a second run with the same seed is another one.
         root: SessionId::from_uuid(Uuid::new_v4()),
         inbox_limit: options.inbox_limit,
-        next: (0..plan.senders).map(|_| 0).collect(),
+        senders: Heard::new(plan).places(plan),
     }
 }
 
@@ -148,8 +148,8 @@ async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, StoreError> {
 
 async fn report(store: Arc<dyn Store>, assignment: Assignment, records: Records, peak: Option<u64>, timed_out: bool) -> Result<StressReport, StressError> {
     let Assignment { plan, root, .. } = assignment;
-    let (seed, acknowledged) = (plan.seed, records.acknowledged.clone());
-    let audited = move || audit(&mut *store.reader()?, &root, &plan, &acknowledged, timed_out);
+    let (seed, heard) = (plan.seed, records.heard.clone());
+    let audited = move || audit(&mut *store.reader()?, &root, &plan, &heard, timed_out);
     let audited: Audit = tokio::task::spawn_blocking(audited).await.map_err(|error| StoreError::Io(Box::new(error)))??;
     Ok(StressReport::new(audited, &records, peak, seed, timed_out))
 }

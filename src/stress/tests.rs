@@ -14,13 +14,8 @@ use greenroom_session::{
     header::Header,
     id::{MessageId, OwnerId, Seq, SessionId},
     listing::{Cursor, Description},
-<<<<<<< HEAD
-    message::{InboxRecord, Message, MessageKind, Source},
-    store::{CommitError, Done, ExportError, Lease, LoadError, Log, MessageState, Op, Reader, Refused, Store, StoreError, Traced, memory::MemoryStore},
-=======
     message::{Control, InboxRecord, Message, MessageKind, Source},
-    store::{CommitError, Done, Lease, LoadError, Log, MessageState, Op, Reader, Refused, Store, StoreError, Traced, memory::MemoryStore},
->>>>>>> wt-stress2
+    store::{CommitError, Done, ExportError, Lease, LoadError, Log, MessageState, Op, Reader, Refused, Store, StoreError, Traced, memory::MemoryStore},
 };
 use tokio::sync::mpsc;
 

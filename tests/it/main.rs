@@ -22,7 +22,13 @@ mod cli_send;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_show;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_signals;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_terminal;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_transfer;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_verbs;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod codes;
 #[cfg(all(feature = "cli", feature = "sqlite"))]

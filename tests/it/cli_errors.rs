@@ -117,6 +117,34 @@ fn every_mistake_of_a_program_is_told_before_anything_runs() {
 }
 
 #[test]
+fn a_value_that_makes_no_glob_is_told_before_anything_runs() {
+    let desk = Desk::new();
+    desk.write(
+        "files.toml",
+        "run = { root = 'a', prompt = 'go' }\nvars = { files = '*.md', dir = { path = '.' } }\n[agents.a]\nbehavior = 'script'\nturns = [[{ for_each = { dir = '{dir}', files = '{files}', steps = [{ memo = '{file}' }] } }]]\n",
+    );
+    for (value, says) in [
+        ("[", "error[PROGRAM_INVALID]: the variables make no glob of \"{files}\": the glob \"[\" is not valid: "),
+        ("", "error[PROGRAM_INVALID]: the variables make no glob of \"{files}\": the glob \"\" names no file\n"),
+        (
+            "/etc/*",
+            "error[PROGRAM_INVALID]: the variables make \"/etc/*\" of \"{files}\": a text must not lead out of the folder; use a variable { path = \"..\" } for that\n",
+        ),
+        (
+            "../*",
+            "error[PROGRAM_INVALID]: the variables make \"../*\" of \"{files}\": a text must not lead out of the folder; use a variable { path = \"..\" } for that\n",
+        ),
+    ] {
+        let said = desk.run(&["run", "files.toml", "--set", &format!("files={value}")]);
+        assert_eq!((said.exit, said.out.as_str()), (2, ""), "{said:?}");
+        assert!(said.err.starts_with(says), "{said:?}");
+        assert_eq!(desk.run(&["list", "--json"]).json()["entries"], json!([]), "no root was opened");
+    }
+    let said = desk.run(&["run", "files.toml", "--set", "files=*.toml", "--set", "dir=."]);
+    assert_eq!(said.exit, 0, "{said:?}");
+}
+
+#[test]
 fn a_reader_of_stdout_that_has_gone_is_no_panic() {
     let desk = Desk::new();
     let store = desk.store();

@@ -194,7 +194,11 @@ fn a_unique_beginning_of_an_id_will_do_in_every_verb_that_takes_one() {
             assert_eq!(said.exit, exit, "{before:?}: {said:?}");
         }
         let tree = desk.run(&["tree", "--json"]).json();
-        assert_eq!(tree["entries"].as_array().unwrap().iter().map(|entry| &entry["id"]).collect::<Vec<_>>(), ["same-1", "same-2"], "the one that was meant is gone");
+        assert_eq!(
+            tree["entries"].as_array().unwrap().iter().map(|entry| &entry["id"]).collect::<Vec<_>>(),
+            ["same-1", "same-2"],
+            "the one that was meant is gone"
+        );
     }
 }
 
@@ -211,7 +215,10 @@ fn a_unique_beginning_of_a_messages_id_will_do_where_one_is_taken() {
         drop(store);
         let withdraw = |message: &str| desk.run(&["withdraw", "desk", message, "--json"]);
         let said = withdraw("word");
-        assert_eq!((said.exit, said.json()["error"]["code"].clone(), said.json()["candidates"].clone()), (2, json!("AMBIGUOUS_ID"), json!(["word-1", "word-2"])));
+        assert_eq!(
+            (said.exit, said.json()["error"]["code"].clone(), said.json()["candidates"].clone()),
+            (2, json!("AMBIGUOUS_ID"), json!(["word-1", "word-2"]))
+        );
         assert_eq!((withdraw("sol").exit, withdraw("none").exit), (4, 4));
         assert_eq!(withdraw("sole").json()["message_id"], json!("sole-1"));
         assert_eq!(desk.run(&["show", "desk", "--json"]).json()["pending"], json!(2));

@@ -10,6 +10,8 @@ mod cli_check;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_errors;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_folders;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_jsonl;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_list;

@@ -9,7 +9,6 @@
 
 use std::{
     collections::VecDeque,
-    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -30,6 +29,7 @@ use crate::{
 };
 
 /// The write side of one live session's log.
+#[derive(Debug)]
 pub(crate) struct SessionLog {
     fence: Fence,
     journal: JournalHandle,
@@ -63,12 +63,6 @@ enum Claiming {
 
 /// Code of a write that came after its turn had ended.
 pub(crate) const TURN_ENDED: &str = "TURN_ENDED";
-
-impl fmt::Debug for SessionLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionLog").field("fence", &self.fence).finish_non_exhaustive()
-    }
-}
 
 impl SessionLog {
     pub(crate) fn new(fold: Fold, fence: Fence, journal: JournalHandle, clock: Arc<dyn Clock>) -> Self {

@@ -115,6 +115,22 @@ fn every_verb_takes_every_flag_before_and_after_it() {
     }
 }
 
+/// Neither a bar nor a colour goes where nobody looks, and what is said on stderr is whole lines.
+#[test]
+fn no_verb_writes_for_a_terminal_into_a_pipe() {
+    let remarks = BTreeMap::from([("run", 2), ("check", 1), ("import", 0), ("send", 0)]);
+    for (verb, words) in examples() {
+        let desk = desk();
+        let said = desk.run(&[&[verb], words].concat());
+        assert_eq!(said.exit, 0, "{verb}: {said:?}");
+        assert_eq!(said.err.lines().count(), remarks.get(verb).copied().unwrap_or(0), "{verb}: {said:?}");
+        assert!(said.err.is_empty() || said.err.ends_with('\n'), "{verb}: {said:?}");
+        // The script of a shell may have what it likes in its strings.
+        let shown = if verb == "completions" { &said.err } else { &format!("{}{}", said.out, said.err) };
+        assert!(!shown.contains(['\u{1b}', '\r', '━', '╸']), "{verb}: {said:?}");
+    }
+}
+
 #[test]
 fn a_failure_is_one_document_in_every_verb() {
     let desk = Desk::new();

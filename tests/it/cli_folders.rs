@@ -76,7 +76,7 @@ fn a_damaged_file_is_told_of_and_the_others_are_imported() {
 fn a_file_that_may_not_be_read_is_told_of_and_the_others_are_imported() {
     let desk = desk();
     let path = desk.path("folder/_root/second.jsonl");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o0)).unwrap();
     let url = format!("sqlite:{}", desk.path("other.db").display());
     let Some(said) = desk.unprivileged(&["import", "folder", "--json", "--store", &url]) else { return };
     let json = said.json();
@@ -101,7 +101,7 @@ fn a_folder_that_cannot_be_used_fails_the_command() {
     }
     assert_eq!(fs::read(desk.path("file")).unwrap(), b"no folder");
     // A folder below that may not be looked into: neither way.
-    fs::set_permissions(desk.path("folder/_root"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(desk.path("folder/_root"), fs::Permissions::from_mode(0o0)).unwrap();
     let url = format!("sqlite:{}", desk.path("other.db").display());
     for words in [&["import", "folder", "--json", "--store", &url][..], &["export", "--all", "--to", "folder", "--json"]] {
         let Some(said) = desk.unprivileged(words) else { break };

@@ -191,7 +191,9 @@ fn a_folder_that_cannot_be_read_is_left_out_of_a_list_and_named_in_the_log() {
     }
     desk.write("in/b.txt", "x");
     let set = |folder: &str, mode| fs::set_permissions(desk.path(folder), fs::Permissions::from_mode(mode)).unwrap();
-    ["in/shut", "in/shut-too"].into_iter().for_each(|folder| set(folder, 0));
+    for folder in ["in/shut", "in/shut-too"] {
+        set(folder, 0o0);
+    }
     let Some(said) = desk.unprivileged(&["run", "files.toml", "--json"]) else { return };
     assert_eq!(said.exit, 0, "{said:?}");
     let root = said.json()["root"].as_str().unwrap().to_owned();
@@ -200,11 +202,13 @@ fn a_folder_that_cannot_be_read_is_left_out_of_a_list_and_named_in_the_log() {
     let memos: Vec<_> = events.filter(|event| event["type"] == "memo" && event["data"]["key"].is_null()).map(|event| event["data"]["text"].clone()).collect();
     assert_eq!(memos, [json!("left out, because they cannot be read: in/shut, in/shut-too"), json!("seen in/b.txt"), json!("seen in/open/a.txt")]);
     // The folder itself is another matter: there is no list without it.
-    set("in", 0);
+    set("in", 0o0);
     let said = desk.unprivileged(&["run", "files.toml", "--json"]).unwrap();
     assert_eq!(said.exit, 1, "{said:?}");
     assert!(said.err.contains("error[FILES_UNREADABLE]: "), "{said:?}");
-    ["in", "in/shut", "in/shut-too"].into_iter().for_each(|folder| set(folder, 0o700));
+    for folder in ["in", "in/shut", "in/shut-too"] {
+        set(folder, 0o700);
+    }
 }
 
 #[test]

@@ -113,7 +113,7 @@ async fn cut(timeout: Option<Duration>, signals: &mut Signals) -> Cut {
     tokio::select! {
         () = timeout => Cut::Timeout,
         signal = signals.next() => {
-            tracing::info!(signal, "ending in good order; the same signal again ends at once");
+            tracing::info!(signal, "ending in good order; a second signal ends at once");
             Cut::Signal(signal)
         }
     }

@@ -68,7 +68,7 @@ fn each_signal_ends_a_run_with_its_own_exit_and_leaves_the_message() {
         let said = end(running);
         let json = said.json();
         assert_eq!((said.exit, &json["error"]["code"]), (exit, &json!("SIGNALLED")), "{said:?}");
-        assert!(said.err.contains("\nending in good order; the same signal again ends at once\nerror[SIGNALLED]: "), "{said:?}");
+        assert!(said.err.contains("\nending in good order; a second signal ends at once\nerror[SIGNALLED]: "), "{said:?}");
         root = Some(json["root"].as_str().unwrap().to_owned());
         drop(pipe);
         let entry = &desk.run(&["list", "--json"]).json()["entries"][0];
@@ -128,14 +128,14 @@ fn asked_twice(desk: &Desk, words: &[&str], said: &str) {
 #[test]
 fn a_second_signal_ends_a_run_at_once() {
     let desk = pipes(1);
-    asked_twice(&desk, &["run", "pipe.toml"], "ending in good order; the same signal again ends at once");
+    asked_twice(&desk, &["run", "pipe.toml"], "ending in good order; a second signal ends at once");
 }
 
 #[test]
 fn a_second_signal_ends_a_stress_run_at_once() {
     let desk = Desk::new();
     let url = desk.url();
-    asked_twice(&desk, &["-v", "stress", "--messages", "1000000", "--store", &url], "ending in good order; the same signal again ends at once");
+    asked_twice(&desk, &["-v", "stress", "--messages", "1000000", "--store", &url], "ending in good order; a second signal ends at once");
 }
 
 /// Sessions that take their time, in the desk's store.

@@ -11,6 +11,7 @@
 
 use std::{
     collections::VecDeque,
+    fmt,
     sync::{Arc, mpsc},
     thread,
 };
@@ -107,10 +108,16 @@ impl Pending {
 }
 
 /// Hands operations to the journal.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct JournalHandle {
     store: Arc<dyn Store>,
     actor: ActorRef<JournalMessage>,
+}
+
+impl fmt::Debug for JournalHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JournalHandle").finish_non_exhaustive()
+    }
 }
 
 impl JournalHandle {

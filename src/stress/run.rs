@@ -51,7 +51,10 @@ pub async fn stress(options: &StressOptions, observe: &(dyn Fn(Progress) + Sync)
     let peak = supervisor.end().await;
     let timed_out = heed(cut.as_ref())?;
     let store = open(&options.store).await?;
-    let report = report(store.clone(), assignment, records, peak, timed_out).await;
+    let report = tokio::select! {
+        report = report(store.clone(), assignment, records, peak, timed_out) => report,
+        signal = signals.next() => return Err(StressError::Signalled(signal)),
+    };
     tokio::task::spawn_blocking(move || store.close()).await.map_err(|error| StoreError::Io(Box::new(error)))??;
     report
 }
@@ -68,7 +71,7 @@ pub async fn stress_over(options: &StressOptions, store: Arc<dyn Store>, observe
     let plan = plan(options);
     let assignment = assignment(options, &plan);
     let mut records = Records::new(&plan)?;
-    let mut signals = Signals::new(options.heed_signals);
+    let (mut signals, mut again) = (Signals::new(options.heed_signals), Signals::new(options.heed_signals));
     let (tell, mut news) = mpsc::unbounded_channel();
     let worked = async {
         let worked = Box::pin(work(store.clone(), &assignment, &tell, cut(options.timeout, &mut signals))).await;
@@ -76,10 +79,22 @@ pub async fn stress_over(options: &StressOptions, store: Arc<dyn Store>, observe
         drop(tell);
         worked
     };
-    let (worked, ()) = tokio::join!(worked, records.take_all(&mut news, observe));
+    let (worked, ()) = tokio::select! {
+        done = async { tokio::join!(worked, records.take_all(&mut news, observe)) } => done,
+        signal = second(&mut again) => return Err(StressError::Signalled(signal)),
+    };
     let timed_out = heed(worked?.as_ref())?;
     let peak = peak_rss(None);
-    report(store, assignment, records, peak, timed_out).await
+    tokio::select! {
+        report = report(store, assignment, records, peak, timed_out) => report,
+        signal = again.next() => Err(StressError::Signalled(signal)),
+    }
+}
+
+/// Waits for whoever asks a second time: that ends at once what the first time was to end in good order.
+async fn second(signals: &mut Signals) -> u8 {
+    signals.next().await;
+    signals.next().await
 }
 
 /// Why a run was cut off.
@@ -97,7 +112,10 @@ async fn cut(timeout: Option<Duration>, signals: &mut Signals) -> Cut {
     };
     tokio::select! {
         () = timeout => Cut::Timeout,
-        signal = signals.next() => Cut::Signal(signal),
+        signal = signals.next() => {
+            tracing::info!(signal, "ending in good order; a second signal ends at once");
+            Cut::Signal(signal)
+        }
     }
 }
 

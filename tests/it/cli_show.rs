@@ -26,23 +26,30 @@ fn lived(kind: Kind) -> (Desk, String) {
     (desk, root)
 }
 
+/// Joins words, and takes the spans of time out: a number, and its unit.
+fn spanless(words: &[&str]) -> String {
+    let is_span = |at: usize| {
+        let unit = words.get(at + 1).is_some_and(|unit| matches!(unit.trim_end_matches(','), "ms" | "s"));
+        unit && words[at].parse::<f64>().is_ok()
+    };
+    let shown = (0..words.len()).filter(|&at| at == 0 || !is_span(at - 1)).map(|at| if is_span(at) { "<span>" } else { words[at] });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
 /// Takes the times out of a text.
 fn timeless(text: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for line in text.lines() {
         let line = line.split(' ').map(|word| if word.len() == 10 && word.starts_with("20") { "<day>" } else { word });
         let line = line.map(|word| if word.ends_with('Z') || word.ends_with("Z,") { "<time>" } else { word });
-        let mut line = line.collect::<Vec<_>>().join(" ");
-        if let Some(at) = line.find(" · 0.") {
+        let mut line = spanless(&line.collect::<Vec<_>>());
+        if let Some(at) = line.find(" · <span>") {
             line.truncate(at);
         }
         if let Some(at) = line.find("message ") {
             line.truncate(at + 7);
         }
-        if let (Some(from), Some(to)) = (line.find(", 0."), line.find(" ago: ")) {
-            line.replace_range(from..to, ", <span>");
-        }
-        if let Some(at) = line.find("<time> 0.") {
+        if let Some(at) = line.find("<time> <span>") {
             line.truncate(at);
         }
         words.push(line.trim_end().to_owned());

@@ -1,6 +1,6 @@
 //! The host: the authority of whoever owns the store, and the handles that keep roots.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use greenroom_session::{
     digest::{DigestError, StoreDigest},
@@ -51,9 +51,15 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Host {
     current: watch::Receiver<Arc<Services>>,
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
 }
 
 /// What a new root is to be.
@@ -535,10 +541,15 @@ impl RootError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-#[derive(Debug)]
 pub struct RootHandle {
     pin: Pin,
     view: std::sync::Mutex<Arc<LiveView>>,
+}
+
+impl fmt::Debug for RootHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RootHandle").field("id", self.id()).finish_non_exhaustive()
+    }
 }
 
 impl RootHandle {

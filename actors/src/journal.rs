@@ -11,6 +11,7 @@
 
 use std::{
     collections::VecDeque,
+    fmt,
     sync::{Arc, mpsc},
     thread,
 };
@@ -26,6 +27,9 @@ use crate::error::WriteError;
 
 /// Most operations in one batch.
 const MAX_BATCH: usize = 1024;
+/// How often those who were answered together are given a chance to come back together. Whoever is answered first would else go alone, and the others after it:
+/// a sync for one, and then one for the rest.
+const PATIENCE: u32 = 8;
 /// Most bytes of text in one batch, past the first operation.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
@@ -104,10 +108,16 @@ impl Pending {
 }
 
 /// Hands operations to the journal.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct JournalHandle {
     store: Arc<dyn Store>,
     actor: ActorRef<JournalMessage>,
+}
+
+impl fmt::Debug for JournalHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JournalHandle").finish_non_exhaustive()
+    }
 }
 
 impl JournalHandle {
@@ -172,6 +182,8 @@ pub(crate) enum JournalMessage {
     Commit(Box<Waiter>),
     /// The batch that was under way is answered.
     Committed,
+    /// Look whether those who were answered have come back.
+    Gather,
     /// Renew the lease, ask what other processes did.
     Tick,
     /// Other processes accepted messages for these sessions.
@@ -228,6 +240,10 @@ pub(crate) struct Journal;
 pub(crate) struct JournalState {
     jobs: Option<mpsc::Sender<Job>>,
     busy: bool,
+    /// How many operations the newest batch had.
+    last_batch: usize,
+    /// How often the next batch may still wait for as many.
+    patience: u32,
     holders: VecDeque<Waiter>,
     senders: VecDeque<Waiter>,
     since_heartbeat: std::time::Duration,
@@ -255,6 +271,8 @@ impl Actor for Journal {
         Ok(JournalState {
             jobs,
             busy: false,
+            last_batch: 0,
+            patience: 0,
             holders: VecDeque::new(),
             senders: VecDeque::new(),
             since_heartbeat: std::time::Duration::from_millis(HEARTBEAT_MS),
@@ -265,7 +283,7 @@ impl Actor for Journal {
         })
     }
 
-    async fn handle(&self, _myself: ActorRef<JournalMessage>, message: JournalMessage, state: &mut JournalState) -> Result<(), ActorProcessingErr> {
+    async fn handle(&self, myself: ActorRef<JournalMessage>, message: JournalMessage, state: &mut JournalState) -> Result<(), ActorProcessingErr> {
         match message {
             JournalMessage::Commit(waiter) => {
                 if waiter.is_holders() {
@@ -274,7 +292,16 @@ impl Actor for Journal {
                     state.senders.push_back(*waiter);
                 }
             }
-            JournalMessage::Committed => state.busy = false,
+            JournalMessage::Committed => {
+                state.busy = false;
+                state.patience = if state.last_batch > 1 { PATIENCE } else { 0 };
+                state.gather(&myself);
+            }
+            JournalMessage::Gather => {
+                state.patience = state.patience.saturating_sub(1);
+                tokio::task::yield_now().await;
+                state.gather(&myself);
+            }
             JournalMessage::Tick => {
                 state.since_heartbeat += state.poll;
                 state.since_scan += state.poll;
@@ -295,9 +322,11 @@ impl Actor for Journal {
             }
             state.hand_over(Job::Poll { heartbeat })?;
         }
-        if !state.busy {
+        if !state.busy && !state.is_gathering() {
             let batch = state.next_batch();
             if !batch.is_empty() {
+                state.last_batch = batch.len();
+                state.patience = 0;
                 state.hand_over(Job::Commit(batch))?;
             }
         }
@@ -306,6 +335,18 @@ impl Actor for Journal {
 }
 
 impl JournalState {
+    /// Tells whether the next batch waits for those who were answered with the last one. One who was alone is not waited for.
+    fn is_gathering(&self) -> bool {
+        self.patience > 0 && self.holders.len() + self.senders.len() < self.last_batch
+    }
+
+    /// Comes back after those who are ready to run now.
+    fn gather(&self, myself: &ActorRef<JournalMessage>) {
+        if self.is_gathering() {
+            drop(myself.send_message(JournalMessage::Gather));
+        }
+    }
+
     fn hand_over(&mut self, job: Job) -> Result<(), ActorProcessingErr> {
         self.busy = true;
         // The thread is gone only if it panicked; the journal then ends, and everything that writes with it.

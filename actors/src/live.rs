@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    fmt,
     sync::{
         Arc, PoisonError, RwLock,
         atomic::{AtomicU8, Ordering},
@@ -18,7 +19,6 @@ use tokio::sync::Notify;
 use crate::{activation::ActivationMessage, log::SessionLog};
 
 /// A live session: its header, its log's fold, and the gate to its Activation.
-#[derive(Debug)]
 pub(crate) struct LiveView {
     pub(crate) header: Arc<Header>,
     pub(crate) epoch: Epoch,
@@ -29,6 +29,12 @@ pub(crate) struct LiveView {
     pub(crate) actor: ActorRef<ActivationMessage>,
     /// Told at every wake, so that a turn that waits can look for notes.
     pub(crate) news: Notify,
+}
+
+impl fmt::Debug for LiveView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LiveView").field("id", &self.header.id).field("epoch", &self.epoch).finish_non_exhaustive()
+    }
 }
 
 impl LiveView {

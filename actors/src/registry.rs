@@ -9,7 +9,7 @@
 //! **End.** Its Activations are linked to it and end with it; a new generation starts from what is on disk.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
@@ -169,7 +169,11 @@ pub(crate) struct RegistryState {
     // In order, so that whoever is told at the same time is told in the same order by every run of one seed.
     childless: BTreeMap<SessionId, Vec<oneshot::Sender<()>>>,
     gone: BTreeMap<SessionId, Vec<oneshot::Sender<()>>>,
+    /// Sessions whose waiters may be due; no others are looked at when a message has been handled, or each would cost as much as there are who wait.
+    changed: BTreeSet<SessionId>,
     quiet: Vec<oneshot::Sender<()>>,
+    /// A session that was not quiet when it was last looked at: while it is not, no other needs to be looked at.
+    restless: Option<SessionId>,
     drained: Vec<oneshot::Sender<()>>,
     pins: Pins,
 }
@@ -199,7 +203,9 @@ impl Actor for Registry {
             next: 0,
             childless: BTreeMap::new(),
             gone: BTreeMap::new(),
+            changed: BTreeSet::new(),
             quiet: Vec::new(),
+            restless: None,
             drained: Vec::new(),
             pins: args.pins,
         })
@@ -216,13 +222,19 @@ impl Actor for Registry {
             RegistryMessage::Settle { session, incarnation, reply } => {
                 let granted = state.may_settle(&session, incarnation);
                 if reply.send(granted).is_err() && granted {
-                    state.stays(&session, incarnation);
+                    state.stays(&services, &session, incarnation);
                 }
             }
-            RegistryMessage::Stays { session, incarnation } => state.stays(&session, incarnation),
+            RegistryMessage::Stays { session, incarnation } => state.stays(&services, &session, incarnation),
             RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
-            RegistryMessage::WhenChildless { parent, reply } => enlist(state.childless.entry(parent).or_default(), reply),
-            RegistryMessage::WhenGone { session, reply } => enlist(state.gone.entry(session).or_default(), reply),
+            RegistryMessage::WhenChildless { parent, reply } => {
+                state.changed.insert(parent.clone());
+                enlist(state.childless.entry(parent).or_default(), reply);
+            }
+            RegistryMessage::WhenGone { session, reply } => {
+                state.changed.insert(session.clone());
+                enlist(state.gone.entry(session).or_default(), reply);
+            }
             RegistryMessage::WhenQuiet { reply } => enlist(&mut state.quiet, reply),
             #[cfg(test)]
             RegistryMessage::Waiting { reply } => {
@@ -332,7 +344,7 @@ impl RegistryState {
         let Some(entry) = self.entry(&session, incarnation) else {
             // Nobody waits for this start any more; what it opened must not stay open.
             if let Ok(Some(view)) = result {
-                drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
+                shut_down(&view);
             }
             return;
         };
@@ -362,7 +374,7 @@ impl RegistryState {
                     drop(reply.send(Ok(view.clone())));
                 }
                 if services.is_draining() {
-                    drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
+                    shut_down(&view);
                 }
             }
             Ok(None) => {
@@ -386,10 +398,6 @@ impl RegistryState {
                 }
             }
         }
-        if services.is_draining() {
-            // A start that came to nothing may be the last thing that kept a parent.
-            self.drain();
-        }
     }
 
     /// Says why a session with work does not run: once, until it runs or the reason changes.
@@ -407,16 +415,25 @@ impl RegistryState {
     fn leave(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: &SessionId, again: bool) {
         let Some(entry) = self.entries.remove(session) else { return };
         services.live.remove(session);
+        if self.gone.contains_key(session) {
+            self.changed.insert(session.clone());
+        }
         if let Some(parent) = &entry.parent
             && let Some(children) = self.owned.get_mut(parent)
         {
             children.remove(session);
             if children.is_empty() {
                 self.owned.remove(parent);
-                if let Some(Entry { state: State::Live(view), wants_settle, .. }) = self.entries.get_mut(parent)
-                    && std::mem::take(wants_settle)
-                {
-                    view.wake();
+                if self.childless.contains_key(parent) {
+                    self.changed.insert(parent.clone());
+                }
+                if let Some(Entry { state: State::Live(view), wants_settle, .. }) = self.entries.get_mut(parent) {
+                    if std::mem::take(wants_settle) {
+                        view.wake();
+                    }
+                    if services.is_draining() {
+                        shut_down(view);
+                    }
                 }
             }
         }
@@ -488,10 +505,14 @@ impl RegistryState {
         true
     }
 
-    fn stays(&mut self, session: &SessionId, incarnation: Incarnation) {
+    fn stays(&mut self, services: &Services, session: &SessionId, incarnation: Incarnation) {
+        let is_due = services.is_draining() && !self.owned.contains_key(session);
         if let Some(entry) = self.entry(session, incarnation)
             && let State::Closing(view) = &entry.state
         {
+            if is_due {
+                shut_down(view);
+            }
             entry.state = State::Live(view.clone());
         }
     }
@@ -518,12 +539,9 @@ impl RegistryState {
             }
             _ => self.leave(myself, services, session, wanted),
         }
-        if services.is_draining() {
-            self.drain();
-        }
     }
 
-    /// Ends every live session that owns no other; the end of one frees its parent.
+    /// Ends every live session that owns no other. The end of the last that a parent owns ends the parent.
     fn drain(&mut self) {
         let mut free: Vec<_> = self
             .entries
@@ -536,14 +554,25 @@ impl RegistryState {
         // In an order that a seed repeats.
         free.sort_by(|a, b| a.id().cmp(b.id()));
         for view in free {
-            drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
+            shut_down(view);
         }
     }
 
+    /// Tells whether nothing is live but kept sessions without work.
+    fn is_quiet(&mut self) -> bool {
+        let is_restless = |session: &SessionId, entry: &Entry| !(entry.idle && matches!(entry.state, State::Live(_)) && self.pins.has(session));
+        let still = self.restless.as_ref().and_then(|session| self.entries.get_key_value(session)).filter(|(session, entry)| is_restless(session, entry));
+        if still.is_none() {
+            self.restless = self.entries.iter().find(|(session, entry)| is_restless(session, entry)).map(|(session, _)| session.clone());
+        }
+        self.restless.is_none()
+    }
+
     fn answer_waiters(&mut self) {
-        tell(&mut self.childless, |parent| !self.owned.contains_key(parent));
-        tell(&mut self.gone, |session| !self.entries.contains_key(session));
-        if !self.quiet.is_empty() && self.entries.iter().all(|(session, entry)| entry.idle && matches!(entry.state, State::Live(_)) && self.pins.has(session)) {
+        let changed = std::mem::take(&mut self.changed);
+        tell(&mut self.childless, &changed, |parent| !self.owned.contains_key(parent));
+        tell(&mut self.gone, &changed, |session| !self.entries.contains_key(session));
+        if !self.quiet.is_empty() && self.is_quiet() {
             for reply in self.quiet.drain(..) {
                 reply.send(()).ok();
             }
@@ -554,6 +583,11 @@ impl RegistryState {
             }
         }
     }
+}
+
+/// Has an Activation end without settling.
+fn shut_down(view: &LiveView) {
+    drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
 }
 
 /// Answers those who wait for a session that does not come up.
@@ -569,20 +603,16 @@ fn enlist(waiting: &mut Vec<oneshot::Sender<()>>, reply: oneshot::Sender<()>) {
     waiting.push(reply);
 }
 
-/// Answers those whose condition holds.
-fn tell(waiting: &mut BTreeMap<SessionId, Vec<oneshot::Sender<()>>>, holds: impl Fn(&SessionId) -> bool) {
+/// Answers those whose condition holds, among those who wait for what has changed.
+fn tell(waiting: &mut BTreeMap<SessionId, Vec<oneshot::Sender<()>>>, changed: &BTreeSet<SessionId>, holds: impl Fn(&SessionId) -> bool) {
     if waiting.is_empty() {
         return;
     }
-    waiting.retain(|session, replies| {
-        let holds = holds(session);
-        if holds {
-            for reply in replies.drain(..) {
-                reply.send(()).ok();
-            }
+    for session in changed.iter().filter(|session| holds(session)) {
+        for reply in waiting.remove(session).into_iter().flatten() {
+            reply.send(()).ok();
         }
-        !holds
-    });
+    }
 }
 
 /// Has a session looked at again after a pause: what made its epoch fail may still be there.

@@ -1,8 +1,11 @@
 //! What the actors of one generation share.
 
-use std::sync::{
-    Arc, Mutex, OnceLock, PoisonError,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use greenroom_session::{
@@ -28,7 +31,6 @@ use crate::{
 };
 
 /// What the actors of one generation share. A generation ends when one of its actors dies unasked.
-#[derive(Debug)]
 pub(crate) struct Services {
     pub(crate) config: Arc<Config>,
     pub(crate) store: Arc<dyn Store>,
@@ -48,6 +50,12 @@ pub(crate) struct Services {
     /// The generation after this one, and who was to be woken before it began.
     pub(crate) successor: OnceLock<Arc<Services>>,
     pub(crate) missed: Mutex<Vec<(SessionId, Option<SessionId>)>>,
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Services").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 impl Services {

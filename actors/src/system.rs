@@ -1,6 +1,6 @@
 //! A running set of actors over one store.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use greenroom_session::store::{Store, StoreError};
 use ractor::{Actor, ActorRef};
@@ -34,11 +34,16 @@ const OCCURRENCES: usize = 4096;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-#[derive(Debug)]
 pub struct System {
     supervisor: ActorRef<SupervisorMessage>,
     current: watch::Receiver<Arc<Services>>,
     config: Arc<Config>,
+}
+
+impl fmt::Debug for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("System").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 impl System {

@@ -228,6 +228,9 @@ impl Player<'_> {
         if listing.not_utf8 > 0 {
             self.turn.memo(format!("{} files were left out: their names are not UTF-8", listing.not_utf8))?;
         }
+        if !listing.unreadable.is_empty() {
+            self.turn.memo(left_out(&listing.unreadable))?;
+        }
         let items: Vec<Item> = listing.files.into_iter().map(Item::File).collect();
         self.record(place, &items).await?;
         Ok(items)
@@ -338,6 +341,16 @@ fn is_apart(step: &Step) -> bool {
         Step::Memo(_) => true,
         _ => false,
     }
+}
+
+/// Folders that a memo names.
+const NAMED: usize = 10;
+
+/// Says which folders a list lacks.
+fn left_out(folders: &[String]) -> String {
+    let named = folders.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if folders.len() > NAMED { format!(" and {} more", folders.len() - NAMED) } else { String::new() };
+    format!("left out, because they cannot be read: {named}{more}")
 }
 
 /// Names the recorded list of a step.

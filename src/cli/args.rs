@@ -13,7 +13,7 @@ use super::{check, completions, control, export, import, list, log, man, rm, run
     after_help = "Example:\n  greenroom run examples/review.toml\n  greenroom list",
     after_long_help = "Example:\n  greenroom run examples/review.toml\n  greenroom list\n\nExit codes:\n  0  done\n  1  failed\n  \
                        2  the arguments or the program file make no sense\n  3  a wait timed out\n  4  no such store, session or message\n  \
-                       5  not allowed\n  6  held by another process\n  7  damaged data was found\n  130, 143  ended by a signal",
+                       5  not allowed\n  6  held by another process\n  7  damaged data was found\n  129, 130, 143  ended by a signal",
     disable_help_subcommand = true
 )]
 pub(crate) struct CommandLine {

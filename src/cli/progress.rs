@@ -99,6 +99,7 @@ impl Observer for Progress {
                 let warning = self.paint.show(Role::Odd, "warning");
                 self.remark(format_args!("{warning}: the program file has changed since the root was opened; the new one is used"));
             }
+            News::Ending { .. } => self.remark("ending in good order; a second signal ends at once"),
             News::Happened { occurrence, progress } => self.happened(occurrence, progress),
             _ => {}
         }

@@ -53,8 +53,7 @@ impl RmArgs {
         if !self.yes && !somebody {
             return Err(Failure::new("USAGE", "nobody is here to be asked").help("give --yes if it is meant so"));
         }
-        let store = store::writer(url)?;
-        let mut reader = store.reader()?;
+        let mut reader = store::reader(url)?;
         let id = resolve(&mut *reader, &self.id)?;
         // Children before their parents.
         let mut ids = below(&mut *reader, &id)?;
@@ -64,6 +63,8 @@ impl RmArgs {
         if !self.yes {
             confirm(&id, ids.len() - 1, terminal)?;
         }
+        // Only now: whoever thinks about the answer keeps nobody from writing.
+        let store = store::writer(url)?;
         let removed = self.remove(&*store, &ids, terminal);
         if let Err(error) = store.close() {
             tracing::debug!(%error, "the store could not be closed");

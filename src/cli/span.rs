@@ -2,10 +2,11 @@
 
 use jiff::Timestamp;
 
-/// Writes a span with its two most telling digits: `0.4 s`, `12 s`, `5 min`, `3 h`, `2 d`.
+/// Writes a span with its two most telling digits: `40 ms`, `1.4 s`, `12 s`, `5 min`, `3 h`, `2 d`.
 pub(crate) fn span(ms: u64) -> String {
     match ms {
-        0..10_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        0..1_000 => format!("{ms} ms"),
+        1_000..10_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
         10_000..120_000 => format!("{} s", ms / 1_000),
         120_000..7_200_000 => format!("{} min", ms / 60_000),
         7_200_000..172_800_000 => format!("{} h", ms / 3_600_000),
@@ -42,7 +43,7 @@ mod tests {
     #[test]
     fn spans_and_sizes_stay_short() {
         let spans = [0, 450, 9_999, 10_000, 119_999, 120_000, 7_200_000, 200_000_000].map(span);
-        assert_eq!(spans, ["0.0 s", "0.4 s", "9.9 s", "10 s", "119 s", "2 min", "2 h", "2 d"]);
+        assert_eq!(spans, ["0 ms", "450 ms", "9.9 s", "10 s", "119 s", "2 min", "2 h", "2 d"]);
         assert_eq!([0, 1_023, 4_300, 17 << 20].map(bytes), ["0 bytes", "1023 bytes", "4.1 KiB", "17.0 MiB"]);
         assert_eq!(time(1_764_512_345_678), "2025-11-30 14:19:05Z");
         assert_eq!(time(u64::MAX), "18446744073709551615 ms");

@@ -25,9 +25,9 @@ const NAMED: usize = 3;
 
 /// Send to many agents at once, kill the process if asked to, and audit the logs afterwards.
 ///
-/// Every acknowledged message must have ended in exactly one turn, each sender's in its order; else the exit is 1. Without --store the sessions are kept in an
-/// SQLite file in the system's temporary folder, which is removed afterwards; `GREENROOM_STORE` does not count. A store that is named keeps the run's sessions,
-/// under a root of their own, beside whatever it has.
+/// Every acknowledged message must have ended in exactly one turn or been taken back, each sender's in its order; else the exit is 1. Without --store the
+/// sessions are kept in an SQLite file in the system's temporary folder, which is removed afterwards; `GREENROOM_STORE` does not count. A store that is named
+/// keeps the run's sessions, under a root of their own, beside whatever it has.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  greenroom stress\n  greenroom stress --kill-every 50..200 --seed 7\n  greenroom stress --store memory: --agents 1000 --messages 5000"
@@ -196,7 +196,7 @@ fn table(report: &StressReport, paint: Paint) -> Vec<String> {
     let mut rows = vec![
         ("accepted", format!("{}  ({} per s)", report.accepted, report.accepted_per_s)),
         ("served", format!("{}  ({} per s, failed ones included)", report.served, report.turns_per_s)),
-        ("failed", format!("{}", report.failed)),
+        ("failed", format!("{}  ({} interrupted)", report.failed, report.interrupted)),
         ("withdrawn", report.withdrawn.to_string()),
         ("pending", bad(report.pending)),
         ("lost", bad(report.lost)),
@@ -215,7 +215,7 @@ fn table(report: &StressReport, paint: Paint) -> Vec<String> {
     rows.push(("full inboxes", report.busy.to_string()));
     rows.push(("seed", report.seed.to_string()));
     let verdict = if report.is_clean() {
-        paint.show(Role::Good, "clean: every acknowledged message ended in exactly one turn, in order").to_string()
+        paint.show(Role::Good, "clean: every acknowledged message ended in exactly one turn or was taken back, in order").to_string()
     } else {
         paint.show(Role::Bad, "not clean").to_string()
     };

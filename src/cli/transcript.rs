@@ -378,7 +378,7 @@ mod tests {
           seed 7
         ── epoch 1 · 2025-11-30 14:19:05Z ──
 
-        turn 1 · from the user · interrupted · 0.0 s · 2025-11-30 14:19:05Z · message m0
+        turn 1 · from the user · interrupted · 12 ms · 2025-11-30 14:19:05Z · message m0
           user: Cover the launch in Lyon.
           recorded files: ["a","b"]
           memo: two files
@@ -390,11 +390,11 @@ mod tests {
         ── epoch 1 ended: lost ──
         ── epoch 2 · 2025-11-30 14:19:05Z ──
 
-        turn 2 · from the user · attempt 2 · completed · 0.0 s · 2025-11-30 14:19:05Z · message m0
+        turn 2 · from the user · attempt 2 · completed · 3 ms · 2025-11-30 14:19:05Z · message m0
           the command answered, 14 bytes
           editor: done
 
-        turn 3 · from the host · failed [NOT_FOUND] · 0.0 s · 2025-11-30 14:19:05Z · message m1
+        turn 3 · from the host · failed [NOT_FOUND] · 7 ms · 2025-11-30 14:19:05Z · message m1
           host: And now?
           gpt thinks: hm
             calls look: {"at":1}
@@ -417,7 +417,7 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
         insta::assert_snapshot!(text.lines().skip(6).take(22).collect::<Vec<_>>().join("\n"), @r#"
         turn 1 · from the user · interrupted
-          0.0 s · 2025-11-30 14:19:05Z
+          12 ms · 2025-11-30 14:19:05Z
           message m0
           user: Cover the launch in Lyon.
           recorded files: ["a","b"]
@@ -432,7 +432,7 @@ mod tests {
         ── epoch 2 · 2025-11-30 14:19:05Z ──────
 
         turn 2 · from the user · attempt 2
-          completed · 0.0 s
+          completed · 3 ms
           2025-11-30 14:19:05Z · message m0
           the command answered, 14 bytes
           editor: done
@@ -556,7 +556,7 @@ mod tests {
           failed [a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7}]:
             a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7}
 
-        turn 2 · attempt 2 · aborted · 0.5 s
+        turn 2 · attempt 2 · aborted · 500 ms
           2025-11-30 14:19:12Z – 14:19:13Z
           message a\u{1b}[2Jb\r\u{9b}
           aborted: a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7}

@@ -34,7 +34,7 @@ pub struct Bindings {
     pub paths: BTreeSet<String>,
 }
 
-/// Why a `--set` is refused.
+/// Why the values of the variables are refused.
 ///
 /// ```
 /// use std::path::Path;
@@ -73,6 +73,22 @@ pub enum BindError {
         name: String,
         /// Its path.
         path: PathBuf,
+    },
+    /// With the values filled in, a glob of a `for_each` is none.
+    #[error("the variables make no glob of {template:?}: {reason}")]
+    BadGlob {
+        /// The glob as the program has it.
+        template: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// With the values filled in, a text leads a `for_each` out of the program's folder.
+    #[error("the variables make {filled:?} of {template:?}: a text must not lead out of the folder; use a variable {{ path = \"..\" }} for that")]
+    LeadsOut {
+        /// The glob or the folder as the program has it.
+        template: String,
+        /// What the values make of it.
+        filled: String,
     },
 }
 

@@ -32,8 +32,8 @@ use thiserror::Error;
 /// # let base = folder.path();
 /// std::fs::write(base.join("b.txt"), "two")?;
 /// std::fs::write(base.join("a.txt"), "one")?;
-/// let Listing { files, not_utf8 } = list_files(base, &["*.txt".to_owned()])?;
-/// assert_eq!((files, not_utf8), (vec!["a.txt".to_owned(), "b.txt".to_owned()], 0));
+/// let Listing { files, not_utf8, unreadable } = list_files(base, &["*.txt".to_owned()])?;
+/// assert_eq!((files, not_utf8, unreadable.len()), (vec!["a.txt".to_owned(), "b.txt".to_owned()], 0, 0));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +42,8 @@ pub struct Listing {
     pub files: Vec<String>,
     /// How many more files matched but have names that are not UTF-8, which no log could hold.
     pub not_utf8: usize,
+    /// The folders below the globs' own that cannot be read, named as the files are, in byte order. What lies in them is not in `files`.
+    pub unreadable: Vec<String>,
 }
 
 /// Why files cannot be listed.
@@ -99,7 +101,7 @@ pub enum FilesError {
         /// The link.
         path: PathBuf,
     },
-    /// Something below the folder cannot be read.
+    /// The folder itself cannot be read. One below it is left out instead, and [`Listing`] says so.
     #[error("the files below {} cannot be listed: {source}", path.display())]
     Unreadable {
         /// The folder that was walked.
@@ -185,8 +187,8 @@ impl FileSet {
         })
     }
 
-    /// Adds what matches to `found`, and names that are not UTF-8 to `not_utf8`.
-    fn walk(&self, base: &Path, found: &mut BTreeSet<String>, not_utf8: &mut BTreeSet<PathBuf>) -> Result<(), FilesError> {
+    /// Adds what matches to `found`.
+    fn walk(&self, base: &Path, found: &mut Found) -> Result<(), FilesError> {
         self.check_root(base)?;
         let in_repository = self.root.ancestors().any(|folder| folder.join(".git").exists());
         let walk = WalkBuilder::new(&self.root)
@@ -201,7 +203,13 @@ impl FileSet {
             .max_depth(self.depth)
             .build();
         for entry in walk {
-            let entry = entry.map_err(|error| self.unreadable(error))?;
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) => {
+                    found.unreadable.extend(self.left_out(error)?);
+                    continue;
+                }
+            };
             let is_file = entry.file_type().is_some_and(|kind| kind.is_file());
             let Ok(below) = entry.path().strip_prefix(&self.root) else {
                 continue;
@@ -211,10 +219,10 @@ impl FileSet {
             }
             match slashed(below) {
                 Some(name) => {
-                    found.insert(format!("{}{name}", self.prefix));
+                    found.files.insert(format!("{}{name}", self.prefix));
                 }
                 None => {
-                    not_utf8.insert(entry.into_path());
+                    found.not_utf8.insert(entry.into_path());
                 }
             }
         }
@@ -238,26 +246,54 @@ impl FileSet {
         Ok(())
     }
 
-    fn unreadable(&self, error: ignore::Error) -> FilesError {
-        let text = error.to_string();
-        FilesError::Unreadable { path: self.root.clone(), source: error.into_io_error().unwrap_or_else(|| io::Error::other(text)) }
+    /// Names the folder that cannot be read; none if it has gone meanwhile. The walked folder itself is no such thing: without it there is no list.
+    fn left_out(&self, error: ignore::Error) -> Result<Option<String>, FilesError> {
+        let below = path_of(&error).and_then(|path| path.strip_prefix(&self.root).ok()).map(Path::to_owned);
+        match below {
+            Some(below) if !below.as_os_str().is_empty() => {
+                let has_gone = error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::NotFound);
+                Ok((!has_gone).then(|| format!("{}{}", self.prefix, below.to_string_lossy())))
+            }
+            _ => {
+                let text = error.to_string();
+                Err(FilesError::Unreadable { path: self.root.clone(), source: error.into_io_error().unwrap_or_else(|| io::Error::other(text)) })
+            }
+        }
+    }
+}
+
+/// What the walks have found, each once.
+#[derive(Default)]
+struct Found {
+    files: BTreeSet<String>,
+    not_utf8: BTreeSet<PathBuf>,
+    unreadable: BTreeSet<String>,
+}
+
+/// Returns the path that an error of a walk is about.
+fn path_of(error: &ignore::Error) -> Option<&Path> {
+    match error {
+        ignore::Error::WithPath { path, .. } => Some(path),
+        ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => path_of(err),
+        _ => None,
     }
 }
 
 /// Lists the files that match any of the globs, which are relative to `base` unless absolute.
 ///
 /// `base` is an absolute folder; it may be reached through a symbolic link.
-/// Blocks, and reads every folder below the globs' own that is not hidden or ignored.
+/// Blocks, and reads every folder below the globs' own that is not hidden or ignored. One of them that cannot be read is left out: the rest of a large tree is
+/// worth having, and the list says what it lacks.
 ///
 /// # Errors
 /// [`FilesError`] of the first glob that cannot be used or whose folder cannot be read. A glob that matches nothing is no error.
 pub fn list_files(base: &Path, globs: &[String]) -> Result<Listing, FilesError> {
-    let mut found = BTreeSet::new();
-    let mut not_utf8 = BTreeSet::new();
+    let mut found = Found::default();
     for glob in globs {
-        FileSet::new(base, glob)?.walk(base, &mut found, &mut not_utf8)?;
+        FileSet::new(base, glob)?.walk(base, &mut found)?;
     }
-    Ok(Listing { files: found.into_iter().collect(), not_utf8: not_utf8.len() })
+    let Found { files, not_utf8, unreadable } = found;
+    Ok(Listing { files: files.into_iter().collect(), not_utf8: not_utf8.len(), unreadable: unreadable.into_iter().collect() })
 }
 
 /// Escapes a text so that it stands for itself inside a glob.

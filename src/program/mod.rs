@@ -29,6 +29,7 @@ mod duration;
 mod error;
 mod file;
 mod files;
+mod globs;
 mod parse;
 mod step;
 mod template;

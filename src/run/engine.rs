@@ -77,7 +77,10 @@ pub async fn run_over(program: &Program, options: &RunOptions, store: Arc<dyn St
     let result = tokio::select! {
         result = Box::pin(playing.play()) => result,
         () = timeout(options.timeout) => Err(RunError::TimedOut(options.timeout.unwrap_or_default())),
-        signal = signals.next() => Err(RunError::Signalled(signal)),
+        signal = signals.next() => {
+            observer.observe(News::Ending { signal });
+            Err(RunError::Signalled(signal))
+        }
     };
     let result = tokio::select! {
         () = runtime.shutdown() => result,
@@ -201,6 +204,7 @@ fn bind(program: &Program, options: &RunOptions, stored: Option<&BTreeMap<String
         }
         value.clone_from(stored);
     }
+    program.check_globs(&bindings)?;
     Ok(bindings)
 }
 

@@ -40,6 +40,11 @@ pub enum News<'a> {
         /// Digest of the program that the root was opened with.
         opened_with: &'a str,
     },
+    /// A signal asks the run to end: what is under way is cut off in good order. A second one ends it at once.
+    Ending {
+        /// Its number.
+        signal: u8,
+    },
     /// Something happened in a session of the store.
     Happened {
         /// What.

@@ -48,7 +48,7 @@ impl World {
         let observer = |news: News<'_>| match news {
             News::Opened { root, resumed } => self.news.lock().unwrap().push(format!("{root} {resumed}")),
             News::ProgramChanged { .. } => self.news.lock().unwrap().push("changed".into()),
-            News::Happened { .. } => {}
+            News::Ending { .. } | News::Happened { .. } => {}
         };
         run_over(&program, &self.options, Arc::new(self.store.clone()), &observer).await
     }

@@ -1,6 +1,6 @@
 //! The audit: what the senders were told against what the logs say.
 //!
-//! It is told the plan, how many messages each sender saw acknowledged, and a reader. It never asks the runtime, and what it reads are headers, events and
+//! It is told the plan, what was acknowledged and answered to each sender, and a reader. It never asks the runtime, and what it reads are headers, events and
 //! inboxes: a mistake in the fold or in a derived row cannot hide from it.
 
 use std::collections::{HashMap, HashSet};
@@ -12,8 +12,9 @@ use greenroom_session::{
 
 use super::{
     Fault, Finding, StressReport,
-    plan::{Deed, Name, Plan},
-    trail::{Effect, Origin, Trail, Trails},
+    plan::{Deed, Name, Plan, Request},
+    records::{Answer, Heard},
+    trail::{Effect, End, Origin, Trail, Trails},
 };
 
 /// The one message that the root is sent.
@@ -25,6 +26,7 @@ pub(super) struct Audit {
     pub(super) accepted: u64,
     pub(super) served: u64,
     pub(super) failed: u64,
+    pub(super) interrupted: u64,
     pub(super) withdrawn: u64,
     pub(super) pending: u64,
     pub(super) lost: u64,
@@ -37,21 +39,22 @@ pub(super) struct Audit {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Audits the tree of `root`. `acknowledged` has by sender how many of its messages, from the first on, were. `cut_off` tells that the run did not come to its
+/// Audits the tree of `root` against what was heard. `cut_off` tells that the run did not come to its
 /// end, so that what waits is no fault. Reads every session once.
-pub(super) fn audit(reader: &mut dyn Reader, root: &SessionId, plan: &Plan, acknowledged: &[u32], cut_off: bool) -> Result<Audit, StoreError> {
+pub(super) fn audit(reader: &mut dyn Reader, root: &SessionId, plan: &Plan, heard: &Heard, cut_off: bool) -> Result<Audit, StoreError> {
     let mut auditor = Auditor {
         plan,
-        acknowledged,
+        heard,
         cut_off,
-        to: sent_to(plan, acknowledged),
+        to: sent_to(plan, &heard.acknowledged),
+        interrupts: interrupts(plan, heard),
         agents: HashSet::new(),
         kept: HashSet::new(),
         begun: HashSet::new(),
         effects: Vec::new(),
         audit: Audit::default(),
     };
-    auditor.audit.accepted = acknowledged.iter().map(|count| u64::from(*count)).sum();
+    auditor.audit.accepted = heard.acknowledged.iter().map(|count| u64::from(*count)).sum();
     let mut open = vec![root.clone()];
     while let Some(session) = open.pop() {
         open.extend(reader.children(Some(&session), None, usize::MAX)?.into_iter().map(|child| child.id));
@@ -79,11 +82,36 @@ fn sent_to(plan: &Plan, acknowledged: &[u32]) -> Vec<Vec<Name>> {
     to
 }
 
+/// What may have interrupted the turns of one agent.
+#[derive(Debug, Default)]
+struct Interrupts {
+    /// What senders were told: the message after which each asked, and the turn that was ended.
+    told: Vec<(Name, u64)>,
+    /// How many others may have ended a turn each.
+    untold: usize,
+}
+
+/// Returns by agent what may have interrupted its turns.
+fn interrupts(plan: &Plan, heard: &Heard) -> HashMap<u32, Interrupts> {
+    let mut by_agent: HashMap<u32, Interrupts> = HashMap::new();
+    for name in &heard.interrupting {
+        let interrupts = by_agent.entry(plan.post(*name).to).or_default();
+        match heard.answers.get(name) {
+            Some(Answer::Interrupted { turn }) => interrupts.told.push((*name, *turn)),
+            Some(_) => {}
+            None => interrupts.untold += 1,
+        }
+    }
+    by_agent
+}
+
 struct Auditor<'a> {
     plan: &'a Plan,
-    acknowledged: &'a [u32],
+    heard: &'a Heard,
     cut_off: bool,
     to: Vec<Vec<Name>>,
+    /// By agent.
+    interrupts: HashMap<u32, Interrupts>,
     /// The agents that were found.
     agents: HashSet<u32>,
     /// Messages of agents to each other that are accounted for.
@@ -112,6 +140,7 @@ impl Auditor<'_> {
         self.audit.epochs += trails.epochs;
         self.audit.turns += trails.turns;
         self.audit.retries += trails.retries;
+        self.aborts(session, &trails);
         self.effects.extend(trails.effects.into_iter().map(|effect| (session.clone(), effect)));
         if let Some(agent) = trails.agent {
             if self.agents.insert(agent) {
@@ -149,9 +178,38 @@ impl Auditor<'_> {
             Origin::Sender | Origin::Unknown => {
                 let planned = Name::read(id.as_str()).filter(|name| self.plan.has(*name));
                 let meant = planned.is_some_and(|name| agent == Some(self.plan.post(name).to)) || (is_root && id.as_str() == LAYOUT);
+                let given_back = planned.is_some_and(|name| self.plan.post(name).next == Some(Request::Withdraw));
                 if !meant {
                     self.find(Fault::Stranger, session, named());
+                } else if trail.withdrawn > 0 && !given_back {
+                    self.find(Fault::Unplanned, session, named());
                 }
+            }
+        }
+    }
+
+    /// Checks that the turns that were interrupted are those of which senders were told, and of others no more than were asked for.
+    fn aborts(&mut self, session: &SessionId, trails: &Trails) {
+        let Interrupts { mut told, mut untold } = trails.agent.and_then(|agent| self.interrupts.remove(&agent)).unwrap_or_default();
+        // In order, so that a report of the same logs is the same.
+        told.sort_unstable();
+        let mut explained = HashSet::new();
+        for (name, turn) in told {
+            // A turn that a crash cut off is ended by another one of the same message.
+            let message = trails.served.get(&turn);
+            let is_aborted = message.and_then(|message| trails.messages.get(message)).is_some_and(|trail| trail.end == Some(End::Aborted));
+            match message {
+                Some(message) if is_aborted => drop(explained.insert(message)),
+                _ => self.find(Fault::Contradicted, session, Some(name.id())),
+            }
+        }
+        let aborted = trails.messages.iter().filter(|(id, trail)| trail.end == Some(End::Aborted) && !explained.contains(id));
+        let mut others: Vec<&MessageId> = aborted.map(|(id, _)| id).collect();
+        others.sort_unstable();
+        for id in others {
+            match untold.checked_sub(1) {
+                Some(left) => untold = left,
+                None => self.find(Fault::Unplanned, session, Some(id.to_string())),
             }
         }
     }
@@ -182,7 +240,7 @@ impl Auditor<'_> {
 
     fn unacknowledged(&self, id: &MessageId) -> Option<Name> {
         let name = Name::read(id.as_str()).filter(|name| self.plan.has(*name))?;
-        let told = self.acknowledged.get(usize::try_from(name.sender).ok()?)?;
+        let told = self.heard.acknowledged.get(usize::try_from(name.sender).ok()?)?;
         (name.number >= *told).then_some(name)
     }
 
@@ -190,16 +248,30 @@ impl Auditor<'_> {
     fn outcome(&mut self, session: &SessionId, name: Name, trail: &Trail) {
         if !trail.is_kept() {
             self.find(Fault::Lost, session, Some(name.id()));
-        } else if trail.withdrawn > 0 {
-            self.audit.withdrawn += 1;
-        } else if trail.ends == 0 {
-            self.audit.pending += 1;
-        } else {
-            let to_fail = self.plan.post(name).deed == Deed::Fail;
-            if trail.completed == to_fail {
-                self.find(Fault::Unplanned, session, Some(name.id()));
-            }
-            if trail.completed { self.audit.served += 1 } else { self.audit.failed += 1 }
+            return;
+        }
+        let is_contradicted = match self.heard.answers.get(&name) {
+            Some(Answer::Withdrawn) => trail.withdrawn == 0,
+            Some(Answer::AlreadyStarted) => trail.first_turn.is_none(),
+            // It was acknowledged before.
+            Some(Answer::NotPending) => true,
+            Some(Answer::Interrupted { .. } | Answer::NotRunning) | None => false,
+        };
+        if is_contradicted {
+            self.find(Fault::Contradicted, session, Some(name.id()));
+        }
+        let to_fail = self.plan.post(name).deed == Deed::Fail;
+        match trail.end {
+            _ if trail.withdrawn > 0 => self.audit.withdrawn += 1,
+            _ if trail.ends == 0 => self.audit.pending += 1,
+            // Whether it was to be interrupted is judged with all others of the session.
+            Some(End::Aborted) => self.audit.interrupted += 1,
+            Some(End::Completed) if to_fail => self.find(Fault::Unplanned, session, Some(name.id())),
+            Some(End::Failed) if !to_fail => self.find(Fault::Unplanned, session, Some(name.id())),
+            _ => {}
+        }
+        if trail.withdrawn == 0 && trail.ends > 0 {
+            if trail.end == Some(End::Completed) { self.audit.served += 1 } else { self.audit.failed += 1 }
         }
     }
 

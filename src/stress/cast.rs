@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use greenroom_actors::{Delegate, Turn, TurnEnd, TurnError};
 use serde_json::{Value, json};
 
-use super::plan::{Deed, Name, Plan};
+use super::plan::{Deed, Name, Plan, Request};
 use crate::runtime::{Runtime, RuntimeBuilder};
 
 /// The behaviour of the root.
@@ -16,6 +16,8 @@ pub(super) const AGENT: &str = "stress-agent";
 const HELPER: &str = "stress-helper";
 /// The code of a failure that is planned.
 const PLANNED: &str = "PLANNED";
+/// How long a turn waits whose sender is about to interrupt it.
+const LINGER: Duration = Duration::from_millis(4);
 /// How long a send within a turn waits: the run's own bound is what ends it.
 const PATIENCE: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -90,8 +92,11 @@ async fn play_agent(turn: Turn, stage: Stage) -> Result<TurnEnd, TurnError> {
         turn.say("well")?;
         return Ok(TurnEnd::Completed);
     };
-    let id = name.id();
-    match stage.plan.post(name).deed {
+    let (id, post) = (name.id(), stage.plan.post(name));
+    if post.next == Some(Request::Interrupt) {
+        tokio::time::sleep(LINGER).await;
+    }
+    match post.deed {
         Deed::Say => turn.say(id)?,
         Deed::Memo => {
             turn.memo(id.as_str())?;

@@ -2,7 +2,10 @@
 
 use std::io;
 
-use greenroom_actors::{error::DeliverError, host::RootError};
+use greenroom_actors::{
+    error::{ControlError, DeliverError},
+    host::RootError,
+};
 use greenroom_session::store::StoreError;
 use thiserror::Error;
 
@@ -49,6 +52,15 @@ pub enum StressError {
         #[source]
         error: DeliverError,
     },
+    /// What a sender asked after a message was not answered.
+    #[error("what was asked after message {message} was not answered: {error}")]
+    Ask {
+        /// The message.
+        message: String,
+        /// Why.
+        #[source]
+        error: ControlError,
+    },
     /// The agents that are to be sent to were not all started.
     #[error("agent {0} of the plan was not started")]
     NotLaidOut(u32),
@@ -76,6 +88,7 @@ impl StressError {
             Self::Store(error) => error.code(),
             Self::Root(error) => error.code(),
             Self::Send { error, .. } => error.code(),
+            Self::Ask { error, .. } => error.code(),
             Self::NotLaidOut(_) | Self::Pipe(_) | Self::Worker(_) | Self::Orphaned => "STRESS_FAILED",
             Self::Signalled(_) => "SIGNALLED",
         }

@@ -1,6 +1,6 @@
 //! A stress run: many senders and agents at once over a real runtime and a real store, and an audit of what they have left.
 //!
-//! A plan, made from a seed, says who sends what to whom and what the receiver does with it. The run plays it, if asked to in a process that is killed again and
+//! A plan, made from a seed, says who sends what to whom, what the receiver does with it, and what the sender takes back or interrupts. The run plays it, if asked to in a process that is killed again and
 //! again. What came of it is judged afterwards, from the logs and from what the senders were told, by code that uses neither the fold nor a derived row.
 //! `docs/stress.md` says what the audit promises and what the numbers mean.
 //!
@@ -16,7 +16,7 @@
 //! let mut options = StressOptions::new("memory:".parse()?);
 //! (options.agents, options.senders, options.messages, options.seed) = (8, 4, 25, 7);
 //! let report = stress(&options, &|_: Progress| {}).await?;
-//! assert_eq!((report.accepted, report.served + report.failed), (100, 100));
+//! assert_eq!((report.accepted, report.served + report.failed + report.withdrawn), (100, 100));
 //! assert!(report.is_clean(), "{:?}", report.findings);
 //! # Ok(())
 //! # }

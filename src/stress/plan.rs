@@ -1,4 +1,4 @@
-//! The plan: who sends what to whom, and what the receiver does with it. A pure function of the seed and the numbers.
+//! The plan: who sends what to whom, what the receiver does with it, and what the sender does next. A pure function of the seed and the numbers.
 //!
 //! The senders, the agents and the audit each make it for themselves; nothing of it is kept anywhere.
 
@@ -41,6 +41,17 @@ pub(super) struct Post {
     pub(super) to: u32,
     pub(super) deed: Deed,
     pub(super) size: u32,
+    /// What the sender does when it is accepted.
+    pub(super) next: Option<Request>,
+}
+
+/// What a sender asks of the receiver once its message is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Request {
+    /// To give the message back.
+    Withdraw,
+    /// To end the turn that is under way, whose ever it is.
+    Interrupt,
 }
 
 /// What the receiver does with a message.
@@ -128,7 +139,12 @@ impl Plan {
             94..95 => Deed::Delegate,
             _ => Deed::Fail,
         };
-        Post { name, to, deed, size }
+        let next = match random.random_range(0..100u32) {
+            0..6 => Some(Request::Withdraw),
+            6..12 => Some(Request::Interrupt),
+            _ => None,
+        };
+        Post { name, to, deed, size, next }
     }
 
     /// Returns the messages in all.
@@ -174,12 +190,12 @@ mod tests {
     #[test]
     fn a_plan_says_the_same_on_every_machine() {
         let name = Name { sender: 2, number: 399 };
-        assert_eq!(plan(7).post(name), Post { name, to: 3, deed: Deed::Memo, size: 98 });
+        assert_eq!(plan(7).post(name), Post { name, to: 3, deed: Deed::Memo, size: 98, next: None });
         assert_eq!(plan(7).parents()[..6], [None, None, Some(1), Some(0), None, None]);
     }
 
     #[test]
-    fn every_deed_and_every_depth_occurs_and_sizes_are_kept() {
+    fn every_deed_every_request_and_every_depth_occurs_and_sizes_are_kept() {
         let posts = all(&plan(1));
         let deeds = [
             Deed::Say,
@@ -194,6 +210,9 @@ mod tests {
         ];
         for deed in deeds {
             assert!(posts.iter().any(|post| post.deed == deed), "{deed:?}");
+        }
+        for next in [None, Some(Request::Withdraw), Some(Request::Interrupt)] {
+            assert!(posts.iter().any(|post| post.next == next), "{next:?}");
         }
         for post in &posts {
             assert!(post.to < 50);

@@ -28,9 +28,9 @@ pub struct StressReport {
     pub accepted: u64,
     /// Of these, those whose turn completed.
     pub served: u64,
-    /// Of these, those whose turn ended otherwise: as planned, or there is a finding.
+    /// Of these, those whose turn ended otherwise: as planned, or because a sender interrupted it, or there is a finding.
     pub failed: u64,
-    /// Of these, those that were taken back.
+    /// Of these, those that their sender took back.
     pub withdrawn: u64,
     /// Of these, those that wait or whose turn has no final end.
     pub pending: u64,
@@ -66,6 +66,9 @@ pub struct StressReport {
     /// Turns that served a message again.
     #[serde(skip)]
     pub retries: u64,
+    /// Those of `failed` whose turn was interrupted by a sender.
+    #[serde(skip)]
+    pub interrupted: u64,
     /// How often a sender met a full inbox. Under kills, some may be left out.
     #[serde(skip)]
     pub busy: u64,
@@ -130,8 +133,10 @@ pub enum Fault {
     Overtook,
     /// Nobody sent it to this session.
     Stranger,
-    /// It failed and was not planned to, or the other way round.
+    /// It failed and was not planned to, or the other way round; or it was taken back, or its turn interrupted, and nobody had asked for that.
     Unplanned,
+    /// It was taken back, or a turn interrupted, otherwise than its sender was told.
+    Contradicted,
     /// It still wakes its receiver, although the run has come to its end.
     LeftOver,
     /// An agent of the plan is not there, or is there twice.
@@ -148,6 +153,7 @@ impl fmt::Display for Fault {
             Self::Overtook => "served before an earlier one of the same sender",
             Self::Stranger => "sent by nobody",
             Self::Unplanned => "ended otherwise than planned",
+            Self::Contradicted => "not what its sender was told",
             Self::LeftOver => "still waiting at the end",
             Self::Miscast => "an agent of the plan is not there, or is there twice",
             Self::Unreadable => "the session cannot be read",
@@ -191,6 +197,7 @@ impl StressReport {
             epochs: audit.epochs,
             turns: audit.turns,
             retries: audit.retries,
+            interrupted: audit.interrupted,
             busy: records.busy,
             timed_out,
             findings: audit.findings,

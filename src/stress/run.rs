@@ -15,7 +15,7 @@ use super::{
     audit::{Audit, audit},
     peak::peak_rss,
     plan::Plan,
-    records::Records,
+    records::{Heard, Records},
     supervisor::Supervisor,
     work::{Assignment, work},
 };
@@ -51,7 +51,10 @@ pub async fn stress(options: &StressOptions, observe: &(dyn Fn(Progress) + Sync)
     let peak = supervisor.end().await;
     let timed_out = heed(cut.as_ref())?;
     let store = open(&options.store).await?;
-    let report = report(store.clone(), assignment, records, peak, timed_out).await;
+    let report = tokio::select! {
+        report = report(store.clone(), assignment, records, peak, timed_out) => report,
+        signal = signals.next() => return Err(StressError::Signalled(signal)),
+    };
     tokio::task::spawn_blocking(move || store.close()).await.map_err(|error| StoreError::Io(Box::new(error)))??;
     report
 }
@@ -68,7 +71,7 @@ pub async fn stress_over(options: &StressOptions, store: Arc<dyn Store>, observe
     let plan = plan(options);
     let assignment = assignment(options, &plan);
     let mut records = Records::new(&plan)?;
-    let mut signals = Signals::new(options.heed_signals);
+    let (mut signals, mut again) = (Signals::new(options.heed_signals), Signals::new(options.heed_signals));
     let (tell, mut news) = mpsc::unbounded_channel();
     let worked = async {
         let worked = Box::pin(work(store.clone(), &assignment, &tell, cut(options.timeout, &mut signals))).await;
@@ -76,10 +79,22 @@ pub async fn stress_over(options: &StressOptions, store: Arc<dyn Store>, observe
         drop(tell);
         worked
     };
-    let (worked, ()) = tokio::join!(worked, records.take_all(&mut news, observe));
+    let (worked, ()) = tokio::select! {
+        done = async { tokio::join!(worked, records.take_all(&mut news, observe)) } => done,
+        signal = second(&mut again) => return Err(StressError::Signalled(signal)),
+    };
     let timed_out = heed(worked?.as_ref())?;
     let peak = peak_rss(None);
-    report(store, assignment, records, peak, timed_out).await
+    tokio::select! {
+        report = report(store, assignment, records, peak, timed_out) => report,
+        signal = again.next() => Err(StressError::Signalled(signal)),
+    }
+}
+
+/// Waits for whoever asks a second time: that ends at once what the first time was to end in good order.
+async fn second(signals: &mut Signals) -> u8 {
+    signals.next().await;
+    signals.next().await
 }
 
 /// Why a run was cut off.
@@ -97,7 +112,10 @@ async fn cut(timeout: Option<Duration>, signals: &mut Signals) -> Cut {
     };
     tokio::select! {
         () = timeout => Cut::Timeout,
-        signal = signals.next() => Cut::Signal(signal),
+        signal = signals.next() => {
+            tracing::info!(signal, "ending in good order; a second signal ends at once");
+            Cut::Signal(signal)
+        }
     }
 }
 
@@ -137,7 +155,7 @@ fn assignment(options: &StressOptions, plan: &Plan) -> Assignment {
         // The interleaving is not the seed's, so neither is the name: a second run with the same seed is another one.
         root: SessionId::from_uuid(Uuid::new_v4()),
         inbox_limit: options.inbox_limit,
-        next: (0..plan.senders).map(|_| 0).collect(),
+        senders: Heard::new(plan).places(plan),
     }
 }
 
@@ -148,8 +166,8 @@ async fn open(url: &StoreUrl) -> Result<Arc<dyn Store>, StoreError> {
 
 async fn report(store: Arc<dyn Store>, assignment: Assignment, records: Records, peak: Option<u64>, timed_out: bool) -> Result<StressReport, StressError> {
     let Assignment { plan, root, .. } = assignment;
-    let (seed, acknowledged) = (plan.seed, records.acknowledged.clone());
-    let audited = move || audit(&mut *store.reader()?, &root, &plan, &acknowledged, timed_out);
+    let (seed, heard) = (plan.seed, records.heard.clone());
+    let audited = move || audit(&mut *store.reader()?, &root, &plan, &heard, timed_out);
     let audited: Audit = tokio::task::spawn_blocking(audited).await.map_err(|error| StoreError::Io(Box::new(error)))??;
     Ok(StressReport::new(audited, &records, peak, seed, timed_out))
 }

@@ -51,7 +51,7 @@ impl<'a> Supervisor<'a> {
     pub(super) async fn supervise(&mut self, records: &mut Records, observe: &(dyn Fn(Progress) + Sync)) -> Result<(), StressError> {
         while !records.is_done() {
             let before = records.progress();
-            self.assignment.next.clone_from(&records.acknowledged);
+            self.assignment.senders = records.heard.places(&self.assignment.plan);
             self.live(records, observe).await?;
             let after = records.progress();
             let came_to_nothing = (before.accepted, before.turns) == (after.accepted, after.turns);

@@ -1,11 +1,11 @@
 //! What one session's log and inbox say of each message. Read event by event: no fold and no derived row is asked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use greenroom_session::{
     event::{Body, Event, TurnEnd},
     id::{EffectKind, MessageId, Seq, SessionId},
-    message::Source,
+    message::{MessageKind, Source},
     store::{LoadError, Reader},
 };
 use serde_json::Value;
@@ -27,13 +27,24 @@ pub(super) struct Trail {
     pub(super) first_turn: Option<Seq>,
     /// Turns of it that came to a final end.
     pub(super) ends: u32,
-    /// Whether the last of these completed.
-    pub(super) completed: bool,
+    /// The last of these ends.
+    pub(super) end: Option<End>,
     pub(super) withdrawn: u32,
     /// Whether it is in the inbox.
     pub(super) waits: bool,
     /// Whether it would open a turn from there.
     pub(super) wakes: bool,
+}
+
+/// How a turn came to a final end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// By itself, and well.
+    Completed,
+    /// Somebody interrupted it.
+    Aborted,
+    /// In any other way.
+    Failed,
 }
 
 /// Who sent a message.
@@ -64,6 +75,8 @@ pub(super) struct Trails {
     /// Which agent of the plan it is.
     pub(super) agent: Option<u32>,
     pub(super) messages: HashMap<MessageId, Trail>,
+    /// By turn, the message that it was of.
+    pub(super) served: HashMap<u64, MessageId>,
     pub(super) effects: Vec<Effect>,
     pub(super) epochs: u64,
     pub(super) turns: u64,
@@ -89,6 +102,16 @@ impl Trail {
     }
 }
 
+impl End {
+    fn of(reason: &TurnEnd) -> Self {
+        match reason {
+            TurnEnd::Completed => Self::Completed,
+            TurnEnd::Aborted { .. } => Self::Aborted,
+            _ => Self::Failed,
+        }
+    }
+}
+
 impl Origin {
     fn of(source: &Source) -> Self {
         match source {
@@ -103,19 +126,20 @@ impl Trails {
     /// Reads a session from what it has lived itself.
     pub(super) fn read(reader: &mut dyn Reader, session: &SessionId) -> Result<Self, LoadError> {
         let mut trails = Self::default();
-        let mut serving = HashMap::new();
+        let mut open = HashSet::new();
         let mut next = reader.header(session)?.map_or(0, |header| header.seed_length);
         loop {
             let page = reader.events(session, next, PAGE)?;
             for event in &page {
-                trails.follow(event, &mut serving);
+                trails.follow(event, &mut open);
                 next = event.seq + 1;
             }
             if page.len() < PAGE {
                 break;
             }
         }
-        for record in reader.inbox(session, usize::MAX)? {
+        // A request of another process is no message that anybody is shown.
+        for record in reader.inbox(session, usize::MAX)?.into_iter().filter(|record| record.message.kind != MessageKind::Control) {
             let trail = trails.messages.entry(record.message.id.clone()).or_default();
             trail.origin = Origin::of(&record.message.source);
             (trail.waits, trail.wakes) = (true, record.message.wake);
@@ -123,21 +147,22 @@ impl Trails {
         Ok(trails)
     }
 
-    fn follow(&mut self, event: &Event, serving: &mut HashMap<u64, MessageId>) {
+    fn follow(&mut self, event: &Event, open: &mut HashSet<u64>) {
         match &event.body {
             Body::Descriptor(descriptor) => self.agent = agent(descriptor),
             Body::ActivationStart { .. } => self.epochs += 1,
             Body::TurnStart { turn, message, attempt } => {
                 self.turns += 1;
                 self.retries += u64::from(*attempt > 1);
-                serving.insert(*turn, message.clone());
+                open.insert(*turn);
+                self.served.insert(*turn, message.clone());
                 self.message(message).first_turn.get_or_insert(event.seq);
             }
             Body::TurnEnd { turn, reason } if reason.is_final() => {
-                if let Some(message) = serving.remove(turn) {
-                    let trail = self.message(&message);
+                if let Some(message) = self.served.get(turn).filter(|_| open.remove(turn)) {
+                    let trail = self.messages.entry(message.clone()).or_default();
                     trail.ends += 1;
-                    trail.completed = matches!(reason, TurnEnd::Completed);
+                    trail.end = Some(End::of(reason));
                 }
             }
             Body::NoteJoined { notes, .. } => {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use greenroom_actors::{Host, Occurrence, host::NewRoot};
+use greenroom_actors::{Host, Occurrence, error::ControlError, host::NewRoot};
 use greenroom_session::{
     id::{MessageId, SessionId},
     store::{Store, StoreError},
@@ -20,15 +20,17 @@ use tokio::{
 use super::{
     StressError,
     cast::{ROOT, alias, cast},
-    plan::{Name, Plan},
-    records::Told,
+    plan::{Name, Plan, Post, Request},
+    records::{Answer, News, Place, Told},
 };
 
 /// The pauses of a sender between two tries at a full inbox.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
-/// How often a sender repeats a send whose outcome it was not told.
+/// How often a sender repeats what it was not told the outcome of.
 const MAX_UNCERTAIN: u32 = 8;
+/// How long a sender waits for the answer to a request: a process that has the session to itself owes one.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
 /// How often the number of turns is told.
 const TURNS_EVERY: Duration = Duration::from_millis(20);
 /// How long a root that has nothing to do may take to settle.
@@ -41,8 +43,8 @@ pub(super) struct Assignment {
     pub(super) plan: Plan,
     pub(super) root: SessionId,
     pub(super) inbox_limit: u64,
-    /// By sender, the number of its first message that was not acknowledged.
-    pub(super) next: Vec<u32>,
+    /// By sender, where it goes on.
+    pub(super) senders: Vec<Place>,
 }
 
 /// Plays until everything is sent and served, or until `cut` is done, and shuts the runtime down. Returns what `cut` returned if it came first.
@@ -52,7 +54,7 @@ pub(super) struct Assignment {
 pub(super) async fn work<C>(
     store: Arc<dyn Store>,
     assignment: &Assignment,
-    tell: &UnboundedSender<Told>,
+    tell: &UnboundedSender<News>,
     cut: impl Future<Output = C>,
 ) -> Result<Option<C>, StressError> {
     let plan = Arc::new(assignment.plan.clone());
@@ -68,8 +70,8 @@ pub(super) async fn work<C>(
 }
 
 /// Nobody listens any more only where nobody waits for the outcome either.
-fn told(tell: &UnboundedSender<Told>, news: Told) {
-    drop(tell.send(news));
+fn told(tell: &UnboundedSender<News>, news: Told) {
+    drop(tell.send(news.into()));
 }
 
 struct Work<'a> {
@@ -77,7 +79,7 @@ struct Work<'a> {
     store: Arc<dyn Store>,
     plan: Arc<Plan>,
     assignment: &'a Assignment,
-    tell: &'a UnboundedSender<Told>,
+    tell: &'a UnboundedSender<News>,
 }
 
 impl Work<'_> {
@@ -92,9 +94,9 @@ impl Work<'_> {
         let agents: Arc<[SessionId]> = self.lay_out(root.id()).await?.into();
         told(self.tell, Told::LaidOut);
         let mut senders = JoinSet::new();
-        for (number, next) in (0..).zip(&self.assignment.next) {
+        for (number, place) in (0..).zip(&self.assignment.senders) {
             let sender = Sender { host: self.host.clone(), plan: self.plan.clone(), agents: agents.clone(), tell: self.tell.clone(), number };
-            senders.spawn(sender.send_all(*next));
+            senders.spawn(sender.send_all(*place));
         }
         while let Some(sent) = senders.join_next().await {
             sent.map_err(|error| StoreError::Io(Box::new(error)))??;
@@ -144,7 +146,7 @@ impl Work<'_> {
 }
 
 /// Tells now and then how many turns have ended. Information only.
-async fn count_turns(host: Host, tell: UnboundedSender<Told>) {
+async fn count_turns(host: Host, tell: UnboundedSender<News>) {
     let mut occurrences = host.subscribe();
     let (mut ended, mut last) = (0, 0);
     let mut tick = tokio::time::interval(TURNS_EVERY);
@@ -168,30 +170,36 @@ struct Sender {
     host: Host,
     plan: Arc<Plan>,
     agents: Arc<[SessionId]>,
-    tell: UnboundedSender<Told>,
+    tell: UnboundedSender<News>,
     number: u32,
 }
 
 impl Sender {
-    async fn send_all(self, next: u32) -> Result<(), StressError> {
-        for number in next..self.plan.messages {
-            self.send(Name { sender: self.number, number }).await?;
+    async fn send_all(self, place: Place) -> Result<(), StressError> {
+        if let Some(last) = place.next.checked_sub(1).filter(|_| place.withdraws) {
+            let last = Letter::of(&self, last)?;
+            self.withdraw(&last).await?;
+        }
+        for number in place.next..self.plan.messages {
+            let letter = Letter::of(&self, number)?;
+            self.send(&letter).await?;
+            match letter.post.next {
+                None => {}
+                Some(Request::Withdraw) => self.withdraw(&letter).await?,
+                Some(Request::Interrupt) => self.interrupt(&letter).await?,
+            }
         }
         Ok(())
     }
 
     /// Sends a message until it is accepted. What is measured is the call that was.
-    async fn send(&self, name: Name) -> Result<(), StressError> {
-        let post = self.plan.post(name);
-        let message = name.id();
-        let refused = |error| StressError::Send { message: name.id(), error };
-        let id = MessageId::new(&message).map_err(|error| refused(greenroom_session::message::MessageError::from(error).into()))?;
-        let Some(to) = usize::try_from(post.to).ok().and_then(|to| self.agents.get(to)) else { return Err(StressError::NotLaidOut(post.to)) };
-        let text = post.text();
+    async fn send(&self, letter: &Letter<'_>) -> Result<(), StressError> {
+        let name = letter.post.name;
+        let text = letter.post.text();
         let (mut pause, mut busy, mut uncertain) = (FIRST_PAUSE, 0, 0);
         loop {
             let begun = Instant::now();
-            match self.host.send(to, text.as_str(), Some(id.clone())).await {
+            match self.host.send(letter.to, text.as_str(), Some(letter.id.clone())).await {
                 Ok(_) => {
                     let latency_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
                     if busy > 0 {
@@ -203,11 +211,74 @@ impl Sender {
                 Err(error) => match error.code() {
                     "BUSY" => busy += 1,
                     "INDETERMINATE" | "NOT_DELIVERED" if uncertain < MAX_UNCERTAIN => uncertain += 1,
-                    _ => return Err(refused(error)),
+                    _ => return Err(StressError::Send { message: name.id(), error }),
                 },
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Takes a message back, unless it has a turn. What was taken back before stays so: asking again is safe.
+    async fn withdraw(&self, letter: &Letter<'_>) -> Result<(), StressError> {
+        let (mut pause, mut uncertain) = (FIRST_PAUSE, 0);
+        let answer = loop {
+            match self.host.withdraw(letter.to, &letter.id, ANSWER_PATIENCE).await {
+                Ok(()) => break Answer::Withdrawn,
+                Err(ControlError::AlreadyStarted(_)) => break Answer::AlreadyStarted,
+                Err(ControlError::NotPending(_)) => break Answer::NotPending,
+                Err(error) if is_uncertain(&error) && uncertain < MAX_UNCERTAIN => uncertain += 1,
+                Err(error) => return Err(letter.refused(error)),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        };
+        told(&self.tell, Told::Answered { name: letter.post.name, answer });
+        Ok(())
+    }
+
+    /// Ends the turn that the receiver is in, if it is in one. Never asked twice: the second time would end another turn.
+    async fn interrupt(&self, letter: &Letter<'_>) -> Result<(), StressError> {
+        let name = letter.post.name;
+        let (news, heard) = News::awaited(Told::Interrupting { name });
+        drop(self.tell.send(news));
+        // An interrupt that a kill cuts off would be nobody's if this had not been heard.
+        drop(heard.await);
+        let answer = match self.host.interrupt(letter.to, ANSWER_PATIENCE).await {
+            Ok(turn) => Answer::Interrupted { turn },
+            Err(ControlError::NotRunning(_)) => Answer::NotRunning,
+            // It may have been done or not.
+            Err(error) if is_uncertain(&error) => return Ok(()),
+            Err(error) => return Err(letter.refused(error)),
+        };
+        told(&self.tell, Told::Answered { name, answer });
+        Ok(())
+    }
+}
+
+/// Tells whether what was asked may be done all the same, or may be asked again.
+fn is_uncertain(error: &ControlError) -> bool {
+    matches!(error.code(), "INDETERMINATE" | "NOT_DELIVERED")
+}
+
+/// A message of a sender and its address.
+struct Letter<'a> {
+    post: Post,
+    id: MessageId,
+    to: &'a SessionId,
+}
+
+impl<'a> Letter<'a> {
+    fn of(sender: &'a Sender, number: u32) -> Result<Self, StressError> {
+        let name = Name { sender: sender.number, number };
+        let post = sender.plan.post(name);
+        let invalid = |error| StressError::Send { message: name.id(), error: greenroom_session::message::MessageError::from(error).into() };
+        let id = MessageId::new(name.id()).map_err(invalid)?;
+        let to = usize::try_from(post.to).ok().and_then(|to| sender.agents.get(to)).ok_or(StressError::NotLaidOut(post.to))?;
+        Ok(Self { post, id, to })
+    }
+
+    fn refused(&self, error: ControlError) -> StressError {
+        StressError::Ask { message: self.post.name.id(), error }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
@@ -14,7 +15,7 @@ use greenroom::{
         event::Body,
         header::NewSession,
         message::{Message, Source},
-        store::{Accept, Create, Op, Store, sqlite::SqliteStore},
+        store::{Accept, Create, Op, Store, jsonl::JsonlStore, sqlite::SqliteStore},
     },
 };
 use serde_json::Value;
@@ -23,6 +24,19 @@ use tempfile::TempDir;
 /// A folder of its own, with room for a store and program files.
 pub(crate) struct Desk {
     folder: TempDir,
+    kind: Kind,
+}
+
+/// Which kind of store a desk has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Sqlite,
+    Jsonl,
+}
+
+impl Kind {
+    /// Every kind that keeps something.
+    pub(crate) const ALL: [Self; 2] = [Self::Sqlite, Self::Jsonl];
 }
 
 /// What the program said, and how it ended.
@@ -55,7 +69,28 @@ pub(crate) fn id(text: &str) -> SessionId {
 
 impl Desk {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self::over(Kind::Sqlite)
+    }
+
+    /// A desk with a store of this kind.
+    pub(crate) fn over(kind: Kind) -> Self {
+        Self { folder: tempfile::tempdir().unwrap(), kind }
+    }
+
+    /// The store of this desk as the program is told of it.
+    pub(crate) fn url(&self) -> String {
+        match self.kind {
+            Kind::Sqlite => format!("sqlite:{}", self.path("desk.db").display()),
+            Kind::Jsonl => format!("jsonl:{}", self.path("desk").display()),
+        }
+    }
+
+    /// The store of this desk, of whatever kind it is, made if absent.
+    pub(crate) fn any_store(&self) -> Box<dyn Store> {
+        match self.kind {
+            Kind::Sqlite => Box::new(self.store()),
+            Kind::Jsonl => Box::new(JsonlStore::open(self.path("desk")).unwrap()),
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -75,7 +110,7 @@ impl Desk {
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_greenroom"));
         command.args(words).current_dir(self.folder.path()).stdin(Stdio::null());
-        command.env("GREENROOM_STORE", format!("sqlite:{}", self.path("desk.db").display()));
+        command.env("GREENROOM_STORE", self.url());
         command.env("HOME", self.path("home")).env_remove("XDG_DATA_HOME").env_remove("NO_COLOR").env_remove("RUST_LOG");
         command
     }
@@ -88,15 +123,92 @@ impl Desk {
         Said::of(assert_cmd::Command::from_std(self.command(words)).write_stdin(stdin).assert().get_output())
     }
 
-    /// The database and its write-ahead log; a log that is not there is an empty one.
+    /// The database and its write-ahead log, or every file of the folder; a write-ahead log that is not there is an empty one.
     pub(crate) fn bytes(&self) -> Vec<(PathBuf, Vec<u8>)> {
-        let names = ["desk.db", "desk.db-wal"].map(|name| self.path(name));
-        names.into_iter().map(|path| (path.clone(), fs::read(path).unwrap_or_default())).collect()
+        let paths: Vec<PathBuf> = match self.kind {
+            Kind::Sqlite => ["desk.db", "desk.db-wal"].map(|name| self.path(name)).into(),
+            Kind::Jsonl => files_below(&self.path("desk")),
+        };
+        paths.into_iter().map(|path| (path.clone(), fs::read(path).unwrap_or_default())).collect()
+    }
+
+    /// A line of a shell on a terminal of its own, a hundred columns wide, with this as what is typed there; `$G` is the program. Its stdout is what the terminal
+    /// shows. None, with a word about it, where this machine has no `script`.
+    pub(crate) fn on_terminal(&self, line: &str, typed: &str) -> Option<Said> {
+        let mut command = Command::new("script");
+        command.args(["-qec", &format!("stty cols 100 -echo && {line}"), "/dev/null"]).env("G", env!("CARGO_BIN_EXE_greenroom"));
+        let settings: Vec<_> = self.command(&[]).get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
+        for (name, value) in settings {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(self.folder.path()).env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                eprintln!("skipped: this machine has no `script`: {error}");
+                return None;
+            }
+        };
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(typed.as_bytes()).unwrap();
+        drop(stdin);
+        Some(Said::of(&child.wait_with_output().unwrap()))
+    }
+
+    /// The program as a user who may not read everything. None, with a word about it, where the tests run as one who may and cannot let go of that.
+    pub(crate) fn unprivileged(&self, words: &[&str]) -> Option<Said> {
+        let plain = self.command(words);
+        if !rustix::process::geteuid().is_root() {
+            return Some(self.run(words));
+        }
+        let mut command = Command::new("setpriv");
+        command.args(["--inh-caps=-all", "--bounding-set=-all", "--"]).arg(plain.get_program()).args(plain.get_args());
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        for (name, value) in plain.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        match command.output() {
+            Ok(output) => Some(Said::of(&output)),
+            Err(error) => {
+                eprintln!("skipped: the tests run as root, and this machine has no `setpriv`: {error}");
+                None
+            }
+        }
+    }
+
+    /// The verbs, as the help lists them.
+    pub(crate) fn verbs(&self) -> Vec<String> {
+        let help = self.run(&["--help"]).out;
+        let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+        // Descriptions that are longer than a line go on further in.
+        let verbs: Vec<String> = listed.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect();
+        assert!(verbs.contains(&"run".to_owned()), "{help}");
+        verbs
     }
 
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
+}
+
+/// Every file below a folder, in order.
+pub(crate) fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files.sort();
+    files
 }
 
 /// A root with this id, made at this time.

@@ -28,8 +28,8 @@ fn a_usage_error_is_an_error_like_any_other() {
 #[test]
 fn every_verb_shows_an_example() {
     let desk = Desk::new();
-    for verb in ["run", "list", "tree", "show", "log", "send", "interrupt", "withdraw", "export", "import", "rm", "check"] {
-        let said = desk.run(&[verb, "--help"]);
+    for verb in desk.verbs() {
+        let said = desk.run(&[&verb, "--help"]);
         assert_eq!((said.exit, said.err.as_str()), (0, ""));
         assert!(said.out.contains(&format!("Example:\n  greenroom {verb}")), "{}", said.out);
     }
@@ -114,6 +114,34 @@ fn every_mistake_of_a_program_is_told_before_anything_runs() {
     let json = desk.run(&["run", "bad.toml", "--json"]).json();
     assert_eq!(json["findings"].as_array().unwrap().len(), places);
     assert_eq!(desk.run(&["run", "missing.toml"]).exit, 2);
+}
+
+#[test]
+fn a_value_that_makes_no_glob_is_told_before_anything_runs() {
+    let desk = Desk::new();
+    desk.write(
+        "files.toml",
+        "run = { root = 'a', prompt = 'go' }\nvars = { files = '*.md', dir = { path = '.' } }\n[agents.a]\nbehavior = 'script'\nturns = [[{ for_each = { dir = '{dir}', files = '{files}', steps = [{ memo = '{file}' }] } }]]\n",
+    );
+    for (value, says) in [
+        ("[", "error[PROGRAM_INVALID]: the variables make no glob of \"{files}\": the glob \"[\" is not valid: "),
+        ("", "error[PROGRAM_INVALID]: the variables make no glob of \"{files}\": the glob \"\" names no file\n"),
+        (
+            "/etc/*",
+            "error[PROGRAM_INVALID]: the variables make \"/etc/*\" of \"{files}\": a text must not lead out of the folder; use a variable { path = \"..\" } for that\n",
+        ),
+        (
+            "../*",
+            "error[PROGRAM_INVALID]: the variables make \"../*\" of \"{files}\": a text must not lead out of the folder; use a variable { path = \"..\" } for that\n",
+        ),
+    ] {
+        let said = desk.run(&["run", "files.toml", "--set", &format!("files={value}")]);
+        assert_eq!((said.exit, said.out.as_str()), (2, ""), "{said:?}");
+        assert!(said.err.starts_with(says), "{said:?}");
+        assert_eq!(desk.run(&["list", "--json"]).json()["entries"], json!([]), "no root was opened");
+    }
+    let said = desk.run(&["run", "files.toml", "--set", "files=*.toml", "--set", "dir=."]);
+    assert_eq!(said.exit, 0, "{said:?}");
 }
 
 #[test]

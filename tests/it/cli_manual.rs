@@ -8,16 +8,6 @@ use std::{
 
 use crate::cli::Desk;
 
-/// The verbs, as the help lists them.
-fn verbs(desk: &Desk) -> Vec<String> {
-    let help = desk.run(&["--help"]).out;
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    // Descriptions that are longer than a line go on further in.
-    let verbs: Vec<String> = listed.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect();
-    assert!(verbs.contains(&"run".to_owned()), "{help}");
-    verbs
-}
-
 /// Runs a program that this machine may lack; says so and returns nothing if it does.
 fn run(program: &str, arguments: &[&str], desk: &Desk) -> Option<Output> {
     let mut command = Command::new(program);
@@ -52,7 +42,7 @@ fn bash_takes_its_completions_and_completes_verbs_flags_and_shells() {
     let Some(parsed) = run("bash", &["-n", "greenroom.bash"], &desk) else { return };
     assert!(parsed.status.success(), "{parsed:?}");
     let words = complete("greenroom ''", 1).unwrap();
-    for verb in verbs(&desk) {
+    for verb in desk.verbs() {
         assert!(words.contains(&verb), "{verb} is not completed: {words:?}");
     }
     assert_eq!(complete("greenroom lo", 1).unwrap(), ["log"]);
@@ -66,7 +56,7 @@ fn every_shell_gets_a_script_that_names_every_verb_whatever_the_store() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let said = desk.run(&["--store", "nonsense", "completions", shell]);
         assert_eq!((said.exit, said.err.as_str()), (0, ""), "{shell}");
-        for verb in verbs(&desk) {
+        for verb in desk.verbs() {
             assert!(said.out.contains(&verb), "{shell}: {verb}");
         }
         let json = desk.run(&["completions", shell, "--json"]).json();
@@ -80,7 +70,7 @@ fn the_manual_has_a_page_for_every_verb_that_anybody_may_read() {
     let desk = Desk::new();
     let said = desk.run(&["man", "pages/man1"]);
     assert_eq!((said.exit, said.err.as_str()), (0, ""));
-    let names: Vec<String> = std::iter::once("greenroom".to_owned()).chain(verbs(&desk).into_iter().map(|verb| format!("greenroom-{verb}"))).collect();
+    let names: Vec<String> = std::iter::once("greenroom".to_owned()).chain(desk.verbs().into_iter().map(|verb| format!("greenroom-{verb}"))).collect();
     let files: Vec<String> = names.iter().map(|name| format!("pages/man1/{name}.1")).collect();
     assert_eq!(said.out.lines().collect::<Vec<_>>(), files);
     for (name, file) in names.iter().zip(&files) {

@@ -1,8 +1,9 @@
 //! `greenroom run`.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{BufRead, BufReader, Write},
+    os::unix::fs::PermissionsExt,
     process::{Child, Command, Stdio},
 };
 
@@ -177,6 +178,37 @@ fn a_run_that_takes_too_long_is_exit_3_and_leaves_the_work() {
     assert_eq!((said.exit, &said.json()["error"]["code"]), (3, &json!("TIMED_OUT")), "{said:?}");
     // How far it came in that time is not known; that nobody holds it any more is.
     assert!(!desk.run(&["tree"]).out.contains("[running]"));
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_left_out_of_a_list_and_named_in_the_log() {
+    let desk = Desk::new();
+    let program = "run = { root = 'a', prompt = 'go' }\n[agents.a]\nbehavior = 'script'\nturns = [[{ for_each = { files = 'in/**/*.txt', steps = [{ memo = 'seen {file}' }] } }]]\n";
+    desk.write("files.toml", program);
+    for folder in ["open", "shut", "shut-too"] {
+        fs::create_dir_all(desk.path("in").join(folder)).unwrap();
+        desk.write(&format!("in/{folder}/a.txt"), "x");
+    }
+    desk.write("in/b.txt", "x");
+    let set = |folder: &str, mode| fs::set_permissions(desk.path(folder), fs::Permissions::from_mode(mode)).unwrap();
+    for folder in ["in/shut", "in/shut-too"] {
+        set(folder, 0o0);
+    }
+    let Some(said) = desk.unprivileged(&["run", "files.toml", "--json"]) else { return };
+    assert_eq!(said.exit, 0, "{said:?}");
+    let root = said.json()["root"].as_str().unwrap().to_owned();
+    let events = desk.run(&["log", &root, "--raw"]).out;
+    let events = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let memos: Vec<_> = events.filter(|event| event["type"] == "memo" && event["data"]["key"].is_null()).map(|event| event["data"]["text"].clone()).collect();
+    assert_eq!(memos, [json!("left out, because they cannot be read: in/shut, in/shut-too"), json!("seen in/b.txt"), json!("seen in/open/a.txt")]);
+    // The folder itself is another matter: there is no list without it.
+    set("in", 0o0);
+    let said = desk.unprivileged(&["run", "files.toml", "--json"]).unwrap();
+    assert_eq!(said.exit, 1, "{said:?}");
+    assert!(said.err.contains("error[FILES_UNREADABLE]: "), "{said:?}");
+    for folder in ["in", "in/shut", "in/shut-too"] {
+        set(folder, 0o700);
+    }
 }
 
 #[test]

@@ -181,3 +181,36 @@ async fn a_turn_that_fails_in_an_unusual_way_fails_once_and_says_how() {
         runtime.shutdown().await;
     }
 }
+
+/// Whoever prints a handle, in a log line or a failed assertion, gets a few words and nothing of what is stored.
+#[tokio::test]
+async fn a_handle_that_is_printed_does_not_print_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    for url in ["memory:".to_owned(), format!("sqlite:{}", place("desk.db")), format!("jsonl:{}", place("desk"))] {
+        let (printed, mut turns) = tokio::sync::mpsc::unbounded_channel();
+        let play = move |turn: Turn| {
+            printed.send(format!("{turn:?}")).unwrap();
+            async { Ok(TurnEnd::Completed) }
+        };
+        let store = url.parse::<greenroom::store_url::StoreUrl>().unwrap().open().unwrap();
+        let runtime = Runtime::builder().closure("desk", play).start(store.clone()).await.unwrap();
+        let root = runtime.root("desk", "desk").await.unwrap();
+        for n in 0..20 {
+            root.agent().start_continuable(Delegate::new("desk", format!("secret-{n}"), "secret-prompt")).await.unwrap();
+        }
+        root.send("secret-message").await.unwrap();
+        root.quiescent().await.unwrap();
+        let mut shown = vec![format!("{store:?}"), format!("{runtime:?}"), format!("{:?}", runtime.host()), format!("{root:?}"), format!("{:?}", root.agent())];
+        while let Ok(turn) = turns.try_recv() {
+            shown.push(turn);
+        }
+        assert!(shown.len() > 20);
+        for text in shown {
+            assert!(text.len() < 1_000, "{url}: {} bytes: {text}", text.len());
+            // A turn knows its own message and no other's.
+            assert!(text.starts_with("Turn") || !text.contains("secret"), "{url}: {text}");
+        }
+        runtime.shutdown().await;
+    }
+}

@@ -10,6 +10,8 @@ mod cli_check;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_errors;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_folders;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_jsonl;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_list;
@@ -22,7 +24,13 @@ mod cli_send;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_show;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_signals;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_terminal;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_transfer;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_verbs;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod codes;
 #[cfg(all(feature = "cli", feature = "sqlite"))]

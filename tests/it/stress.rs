@@ -24,7 +24,7 @@ fn options(store: &str) -> StressOptions {
 
 fn check(report: &StressReport) {
     assert!(report.is_clean(), "{report:?}");
-    assert_eq!((report.accepted, report.served + report.failed, report.withdrawn), (300, 300, 0));
+    assert_eq!((report.accepted, report.served + report.failed + report.withdrawn), (300, 300));
     assert!(report.failed > 0 && report.sessions >= 16 && report.epochs > report.sessions, "{report:?}");
 }
 
@@ -43,7 +43,7 @@ async fn every_store_serves_the_same_plan_and_the_audit_is_clean() {
     for report in [&memory, &sqlite] {
         check(report);
     }
-    assert_eq!((memory.served, memory.failed, memory.seed), (sqlite.served, sqlite.failed, sqlite.seed), "the seed decides what is to fail");
+    assert_eq!((memory.seed, sqlite.seed), (11, 11));
 
     // A store that has had a run takes another, under a root of its own; what the first has left is none of its business.
     let mut other = options(&url);
@@ -54,6 +54,17 @@ async fn every_store_serves_the_same_plan_and_the_audit_is_clean() {
     for session in &sessions {
         session.check_finished();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn among_many_messages_to_one_agent_some_are_taken_back_and_some_are_interrupted() {
+    let mut options = options("memory:");
+    (options.agents, options.senders) = (1, 20);
+    let report = stress(&options, &|_: Progress| {}).await.unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    assert_eq!((report.accepted, report.served + report.failed + report.withdrawn), (1_000, 1_000));
+    // Twenty wait for one agent at nearly any time: that all of sixty withdrawals come too late is no race but a fault.
+    assert!(report.withdrawn > 0 && report.interrupted > 0 && report.interrupted < report.failed, "{report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -130,10 +141,12 @@ fn the_report_is_one_json_document_with_the_keys_that_scripts_know() {
         assert!(value.as_u64().is_some_and(|value| value > 0), "{key} is {value}");
         *value = json!("[measured]");
     }
+    let ended = ["served", "failed", "withdrawn"].map(|key| std::mem::replace(&mut report[key], json!("[raced]")).as_u64().unwrap());
+    assert_eq!(ended.iter().sum::<u64>(), 100, "{ended:?}");
     assert_eq!(
         report,
         json!({
-            "accepted": 100, "served": 98, "failed": 2, "withdrawn": 0, "pending": 0, "lost": 0, "duplicated": 0, "order_violations": 0, "kills": 0,
+            "accepted": 100, "served": "[raced]", "failed": "[raced]", "withdrawn": "[raced]", "pending": 0, "lost": 0, "duplicated": 0, "order_violations": 0, "kills": 0,
             "wall_ms": "[measured]", "accepted_per_s": "[measured]", "turns_per_s": "[measured]",
             "latency_us": {"p50": "[measured]", "p99": "[measured]", "p999": "[measured]"},
             "peak_rss_bytes": "[measured]", "seed": 3,
@@ -150,7 +163,7 @@ fn a_table_for_a_person_ends_with_the_verdict() {
     let names: Vec<&str> = said.out.lines().map(|line| line.get(..14).unwrap().trim_end()).collect();
     let expected = "accepted,served,failed,withdrawn,pending,lost,duplicated,out of order,latency,time,peak memory,kills,in all,full inboxes,seed,audit";
     assert_eq!(names.join(","), expected);
-    assert!(said.out.ends_with("audit         clean: every acknowledged message ended in exactly one turn, in order\n"), "{}", said.out);
+    assert!(said.out.ends_with("audit         clean: every acknowledged message ended in exactly one turn or was taken back, in order\n"), "{}", said.out);
 }
 
 #[test]
@@ -173,7 +186,7 @@ fn what_is_cut_off_by_its_timeout_is_audited_and_is_a_failure() {
     assert!(said.err.starts_with("error[AUDIT_FAILED]: 0 lost, 0 duplicated, 0 out of order, ") && said.err.contains("cut off by its timeout"), "{}", said.err);
     let report = said.json();
     let count = |key: &str| report[key].as_u64().unwrap();
-    assert_eq!(count("accepted"), count("served") + count("failed") + count("pending"));
+    assert_eq!(count("accepted"), count("served") + count("failed") + count("withdrawn") + count("pending"));
     assert!(file.exists(), "a store that was named stays");
     // What was cut off is a crash like any other to whoever comes next.
     for session in audit::read(&file) {
@@ -219,7 +232,7 @@ impl Worker {
             .unwrap();
         let plan = json!({"seed": 1, "agents": 4, "senders": 2, "messages": messages, "min_size": 1, "max_size": 9});
         let store = format!("sqlite:{}", desk.path("worker.db").display());
-        let assignment = json!({"store": store, "plan": plan, "root": "the-root", "inbox_limit": 16, "next": [0, 0]});
+        let assignment = json!({"store": store, "plan": plan, "root": "the-root", "inbox_limit": 16, "senders": [{"next": 0, "withdraws": false}, {"next": 0, "withdraws": false}]});
         let mut input = process.stdin.take().unwrap();
         writeln!(input, "{assignment}").unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());

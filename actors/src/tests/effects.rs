@@ -10,7 +10,8 @@ use greenroom_session::{
     store::{Done, Op, Remove, Store as _},
 };
 
-use super::support::{Barrier, Ledger, Witness, audit, cut_off, ends, id, lock, on_paused_time, play, quiet, simple};
+use super::audit::audit;
+use super::support::{Barrier, Ledger, Witness, cut_off, ends, id, lock, on_paused_time, play, quiet, simple};
 use crate::{Config, Delegate, Delegated, TurnEnd, TurnError};
 
 /// Returns how many effects a session's log tells of.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use futures::future::join_all;
 use greenroom_session::id::MessageId;
 
-use super::support::{Barrier, Ledger, Witness, audit, ends, id, on_paused_time, play, quiet, simple};
+use super::audit::audit;
+use super::support::{Barrier, Ledger, Witness, ends, id, on_paused_time, play, quiet, simple};
 use crate::{Config, TurnEnd};
 
 #[test]

@@ -14,7 +14,8 @@ use greenroom_session::{
     store::{CommitError, Done, Op, Reader, Refused, Store, StoreError, memory::MemoryStore},
 };
 
-use super::support::{Ledger, PATIENCE, Witness, audit, ends, play};
+use super::audit::audit;
+use super::support::{Ledger, PATIENCE, Witness, ends, play};
 use crate::{Config, Delegate, Host, System, TurnEnd, host::NewRoot};
 
 /// Runs a test on two workers, and fails if it does not come to its end.

@@ -1,5 +1,6 @@
 //! Promises of the actors, and a sweep of their races, on the memory store.
 
+mod audit;
 mod authority;
 mod codes;
 mod effects;

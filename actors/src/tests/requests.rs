@@ -7,7 +7,8 @@ use greenroom_session::{
     store::{Accept, MessageState, Op, Store},
 };
 
-use super::support::{Barrier, Ledger, PATIENCE, Witness, audit, cut_off, ends, epochs, heard, id, on_paused_time, play, quiet, simple, until};
+use super::audit::audit;
+use super::support::{Barrier, Ledger, PATIENCE, Witness, cut_off, ends, epochs, heard, id, on_paused_time, play, quiet, simple, until};
 use crate::{Config, Delegate, Host, Occurrence, Turn, TurnEnd, TurnError, error::ControlError, race::plan, registry::RegistryMessage};
 
 /// Registers `slow`, whose every turn waits at the gate until it is cancelled.

@@ -12,7 +12,8 @@ use futures::future::join_all;
 use greenroom_session::{event::EpochEnd, store::Op, store::Store as _};
 use ractor::ActorCell;
 
-use super::support::{Barrier, Fault, Ledger, Witness, audit, ends, epochs, id, on_paused_time, play, quiet, simple, until};
+use super::audit::audit;
+use super::support::{Barrier, Fault, Ledger, Witness, ends, epochs, id, on_paused_time, play, quiet, simple, until};
 use crate::{Config, Host, Occurrence, TurnEnd, host::NewRoot, services::Services};
 
 /// Kills one of the actors of a generation.

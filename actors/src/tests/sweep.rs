@@ -14,7 +14,8 @@ use greenroom_session::{
     id::{MessageId, SessionId},
 };
 
-use super::support::{Ledger, PATIENCE, Told, Witness, audit, id, on_paused_time, quiet};
+use super::audit::audit;
+use super::support::{Ledger, PATIENCE, Told, Witness, id, on_paused_time, quiet};
 use crate::{
     Config, Delegate, Host, Turn, TurnEnd, TurnError,
     activation::plant,

@@ -5,7 +5,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    io,
+    fmt, io,
     ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
 };
@@ -38,10 +38,18 @@ mod transfer;
 /// assert!(store.reader()?.header(&root)?.is_some());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
     owner: OwnerId,
+}
+
+impl fmt::Debug for MemoryStore {
+    /// Says how many sessions there are, and nothing of what is in them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sessions = self.shared.sessions.try_read().ok().map(|sessions| sessions.entries.len());
+        f.debug_struct("MemoryStore").field("sessions", &sessions).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]

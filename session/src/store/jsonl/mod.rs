@@ -9,7 +9,7 @@
 //! - `read`: the reader. `check`: verifying files.
 
 use std::{
-    fs,
+    fmt, fs,
     path::Path,
     sync::{Arc, Mutex, MutexGuard},
 };
@@ -61,11 +61,17 @@ use writer::Writer;
 /// assert_eq!(text.lines().count(), 3); // the header, root/opened, session/end-seed
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct JsonlStore {
     view: Arc<View>,
     writer: Arc<Mutex<Writer>>,
     owner: OwnerId,
+}
+
+impl fmt::Debug for JsonlStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JsonlStore").field("dir", &self.view.dir).finish_non_exhaustive()
+    }
 }
 
 impl JsonlStore {

@@ -11,6 +11,7 @@
 //!   `rebuild`: deriving again what is derived.
 
 use std::{
+    fmt,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -59,11 +60,17 @@ use writer::Writer;
 /// store.close()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SqliteStore {
     path: Arc<Path>,
     writer: Arc<Mutex<Writer>>,
     node: Arc<Node>,
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl SqliteStore {

@@ -82,7 +82,7 @@ fn each_signal_ends_a_stress_run_with_its_own_exit() {
     let desk = Desk::new();
     for (signal, exit) in SIGNALS {
         for more in [&[][..], &["--kill-every", "40..80"]] {
-            let url = format!("sqlite:{}", desk.path("stress.db").display());
+            let url = format!("sqlite:{}", desk.path(&format!("stress-{exit}-{}.db", more.len())).display());
             let words = ["stress", "--json", "--messages", "1000000", "--store", &url];
             let running = start(&desk, &[&words, more].concat());
             // Sessions that somebody holds are there when it has taken the signals for itself.
@@ -94,7 +94,6 @@ fn each_signal_ends_a_stress_run_with_its_own_exit() {
             let said = end(running);
             assert_eq!((said.exit, &said.json()["error"]["code"]), (exit, &json!("SIGNALLED")), "{said:?}");
             assert_eq!(desk.run(&["check", "--store", &url]).exit, 0);
-            fs::remove_file(desk.path("stress.db")).unwrap();
         }
     }
 }

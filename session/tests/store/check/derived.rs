@@ -1,0 +1,162 @@
+//! Faults of derived rows: found, never believed, and derived again.
+
+use std::{fmt::Write as _, path::Path};
+
+use greenroom_session::{
+    check::Rebuilt,
+    header::NewSession,
+    store::{Create, Reader, sqlite::open_reader},
+};
+use rusqlite::{Connection, params, types::Value as Column};
+
+use super::{
+    plant::{Fault, Plant, sql},
+    world::{HEALTHY, busy, found},
+};
+use crate::support::{Fixture, note, sid, turn};
+
+/// Faults of derived rows, each with all that is to be found of it. Sids are those of [`records`](super::records::faults).
+pub(super) fn faults() -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut plant = |what, plant: Plant, expected: &[&'static str]| faults.push((what, plant, expected.to_vec()));
+
+    // The index.
+    plant("a missing row", Box::new(sql("DELETE FROM summary WHERE sid = 3")), &["c2 index summary: index_missing"]);
+    plant("a head of another text", Box::new(sql("UPDATE summary SET head = '{}' WHERE sid = 3")), &["c2 index summary.head: index_damaged"]);
+    plant(
+        "a head of an earlier day",
+        Box::new(|f, raw| {
+            let old: (String, i64) = raw.query_row("SELECT head, head_crc FROM summary WHERE sid = 3", [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+            f.accept("c2", note("later", true)).unwrap();
+            raw.execute("UPDATE summary SET head = ?1, head_crc = ?2 WHERE sid = 3", params![old.0, old.1]).unwrap();
+        }),
+        &["c2 index summary.head: index_stale"],
+    );
+    plant(
+        "a tally of an earlier day",
+        Box::new(|f, raw| {
+            raw.execute_batch("CREATE TEMP TABLE old AS SELECT * FROM tally").unwrap();
+            f.accept("c2", note("later", true)).unwrap();
+            raw.execute_batch("DELETE FROM tally; INSERT INTO tally SELECT * FROM old").unwrap();
+        }),
+        &["index tally: index_stale"],
+    );
+    faults
+}
+
+/// Everything that a listing says, by the derived rows or by the logs.
+fn answers(path: &Path, verify: bool) -> String {
+    let mut reader = open_reader(path).unwrap();
+    let mut said = String::new();
+    for parent in [None, Some(sid("r")), Some(sid("nobody")), Some(sid("c1"))] {
+        writeln!(said, "{:?}", reader.family(parent.as_ref(), None, 99, verify).unwrap()).unwrap();
+    }
+    for alias in ["a", "b", "c"] {
+        writeln!(said, "{:?}", reader.alias(&sid("r"), alias).unwrap()).unwrap();
+    }
+    said + &format!("{:?}\n", reader.runnable(None, 99).unwrap())
+}
+
+/// Every value that damage may put into the place of another.
+fn damaged(value: &Column) -> Vec<Column> {
+    match value {
+        Column::Integer(n) => vec![Column::Integer(n ^ 1), Column::Integer(n ^ (1 << 40)), Column::Integer(-1 - n)],
+        Column::Text(text) => {
+            let cut = text.char_indices().last().map_or(0, |(at, _)| at);
+            vec![Column::Text(format!("{text}x")), Column::Text(text[..cut].to_owned()), Column::Text(text.to_uppercase()), Column::Text(String::new())]
+        }
+        Column::Null => vec![Column::Text("a".into())],
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_damaged_column_of_a_derived_row_is_found_changes_no_answer_and_is_derived_again() {
+    let f = busy();
+    let raw = Connection::open(f.path()).unwrap();
+    raw.execute_batch("PRAGMA synchronous = OFF").unwrap();
+    let before = answers(&f.path(), false);
+    assert_eq!(before, answers(&f.path(), true));
+    let mut tried = 0;
+    for table in ["summary", "orphan", "tally"] {
+        let columns: Vec<String> = raw
+            .prepare(&format!("SELECT name FROM pragma_table_info('{table}')"))
+            .unwrap()
+            .query_map([], |row| row.get(0))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        let key = &columns[0];
+        let keys: Vec<Column> =
+            raw.prepare(&format!("SELECT {key} FROM {table}")).unwrap().query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        for (row, column) in keys.iter().flat_map(|row| columns.iter().map(move |column| (row, column))) {
+            let value: Column = raw.query_row(&format!("SELECT {column} FROM {table} WHERE {key} = ?1"), [row], |row| row.get(0)).unwrap();
+            for (n, bad) in damaged(&value).into_iter().map(Some).chain([None]).enumerate() {
+                // Some values cannot stand in their column, or are those of another row.
+                let changed = match &bad {
+                    Some(bad) if *bad == value => continue,
+                    Some(bad) => raw.execute(&format!("UPDATE {table} SET {column} = ?2 WHERE {key} = ?1"), params![row, bad]),
+                    None => raw.execute(&format!("DELETE FROM {table} WHERE {key} = ?1"), [row]),
+                };
+                if changed.is_err() {
+                    continue;
+                }
+                tried += 1;
+                // Or its leases would run out.
+                f.store.heartbeat().unwrap();
+                let what = format!("{table}.{column} of {row:?}: {value:?} became {bad:?} ({n})");
+                let found = found(&f.path());
+                assert!(found.iter().any(|line| line.contains("index")), "{what} is not found");
+                assert!(found.iter().all(|line| line == HEALTHY || line.contains("index")), "{what}: {found:?}");
+                assert_eq!(answers(&f.path(), false), before, "{what}");
+                let mut rebuilt = 0;
+                f.store.rebuild_index(None, &mut |_| rebuilt += 1).unwrap();
+                assert!(rebuilt > 0, "{what}");
+                assert_eq!(self::found(&f.path()), [HEALTHY], "{what}");
+                assert_eq!(answers(&f.path(), false), before, "{what}");
+            }
+        }
+    }
+    assert!(tried > 100, "{tried} columns were damaged");
+}
+
+#[test]
+fn what_is_good_is_not_derived_again() {
+    let f = busy();
+    f.store.rebuild_index(None, &mut |change| panic!("{change}")).unwrap();
+    let raw = Connection::open(f.path()).unwrap();
+    raw.execute_batch("UPDATE summary SET work = 5 WHERE sid = 2; UPDATE event SET crc = 0 WHERE sid = 3; UPDATE summary SET head = '' WHERE sid = 3").unwrap();
+    let before: Vec<String> = ground_truth(&raw);
+    let mut changes = Vec::new();
+    f.store.rebuild_index(None, &mut |change| changes.push(change)).unwrap();
+    assert_eq!(changes, [Rebuilt::Session(sid("c1")), Rebuilt::Left(sid("c2"))]);
+    assert_eq!(ground_truth(&raw), before);
+    assert_eq!(found(&f.path()), ["c2 event 0: checksum", "c2 event 1: checksum", "c2 index summary.head: index_damaged", HEALTHY]);
+    // One session alone.
+    raw.execute_batch("UPDATE summary SET head = ''").unwrap();
+    changes.clear();
+    f.store.rebuild_index(Some(&sid("o")), &mut |change| changes.push(change)).unwrap();
+    assert_eq!(changes, [Rebuilt::Session(sid("o"))]);
+}
+
+#[test]
+fn a_damaged_session_that_can_be_read_keeps_its_place_in_the_index() {
+    let f = Fixture::sqlite();
+    f.create(Create { session: NewSession::root(sid("r")), time: 1, events: [].into(), message: Some(turn("m0").into()) });
+    assert_eq!(found(&f.path()), ["r log: truncated"]);
+    Connection::open(f.path()).unwrap().execute_batch("DELETE FROM summary; DELETE FROM tally").unwrap();
+    f.store.rebuild_index(None, &mut |_| {}).unwrap();
+    assert_eq!(f.reader().runnable(None, 9).unwrap(), [sid("r")]);
+    assert_eq!(found(&f.path()), ["r log: truncated"]);
+}
+
+fn ground_truth(raw: &Connection) -> Vec<String> {
+    [
+        "SELECT quote(sid) || id || header || crc FROM session",
+        "SELECT sid || ' ' || seq || body || crc FROM event",
+        "SELECT sid || quote(body) || crc FROM inbox",
+    ]
+    .iter()
+    .flat_map(|query| raw.prepare(query).unwrap().query_map([], |row| row.get::<_, String>(0)).unwrap().map(Result::unwrap).collect::<Vec<_>>())
+    .collect()
+}

@@ -1,0 +1,100 @@
+//! Why a delivery failed.
+
+use greenroom_session::{
+    id::{MessageId, SessionId},
+    message::MessageError,
+    store::Refused,
+};
+use thiserror::Error;
+
+use super::write::WriteError;
+
+/// Why a message was not delivered.
+///
+/// ```
+/// use greenroom_actors::{error::DeliverError, host::NewRoot};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// let error = root.agent().report("all is well", false).await.unwrap_err(); // a root has nobody to report to
+/// assert!(matches!(error, DeliverError::Unauthorized { .. }));
+/// assert_eq!(error.code(), "UNAUTHORIZED");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum DeliverError {
+    /// The sender is not the exact live parent.
+    #[error("only the exact live parent may send to {child}: {reason}")]
+    Unauthorized {
+        /// The receiver.
+        child: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The receiver is unknown, unreadable, or takes no further messages.
+    #[error("subagent \"{child}\" is unavailable: {reason}")]
+    NotResumable {
+        /// The receiver.
+        child: String,
+        /// Why.
+        reason: String,
+    },
+    /// The inbox is full.
+    #[error("not delivered: the inbox is full, {pending} of {limit} messages are pending")]
+    Busy {
+        /// Messages pending.
+        pending: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The message cannot be.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// A message of this id was accepted with another body.
+    #[error("message {0} was accepted before with another body")]
+    Conflict(MessageId),
+    /// The runtime is shutting down.
+    #[error("draining: no new work is accepted")]
+    Draining,
+    /// The store failed.
+    #[error("not delivered: {0}")]
+    Write(WriteError),
+}
+
+impl DeliverError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unauthorized { .. } => "UNAUTHORIZED",
+            Self::NotResumable { .. } => "NOT_RESUMABLE",
+            Self::Busy { .. } => "BUSY",
+            Self::Message(error) => error.code(),
+            Self::Conflict(_) => "MESSAGE_ID_CONFLICT",
+            Self::Draining => "DRAINING",
+            Self::Write(error) => error.code(),
+        }
+    }
+
+    /// Says of a refused acceptance what it means for the sender.
+    pub(crate) fn from_write(child: &SessionId, error: WriteError) -> Self {
+        match error {
+            WriteError::Refused(Refused::NotFound(_)) => Self::NotResumable { child: child.to_string(), reason: "there is no such session".into() },
+            WriteError::Refused(Refused::Busy { pending, limit }) => Self::Busy { pending, limit },
+            WriteError::Refused(Refused::MessageIdConflict(id)) => Self::Conflict(id),
+            WriteError::Refused(Refused::Invalid { code: "EVENT_TOO_LARGE", .. }) => {
+                Self::Message(MessageError::TooLarge(greenroom_session::limits::MAX_MESSAGE_BYTES))
+            }
+            other => Self::Write(other),
+        }
+    }
+}

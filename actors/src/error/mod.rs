@@ -1,0 +1,29 @@
+//! Errors: one enum per operation, each with a stable code.
+
+mod activate;
+mod control;
+mod deliver;
+mod list;
+mod query;
+mod start;
+mod write;
+
+pub use activate::ActivateError;
+pub use control::ControlError;
+pub use deliver::DeliverError;
+pub use list::ListError;
+pub use query::QueryError;
+pub use start::StartError;
+pub use write::WriteError;
+
+macro_rules! into_turn_error {
+    ($($error:ty),*) => { $(
+        impl From<$error> for crate::behavior::TurnError {
+            fn from(error: $error) -> Self {
+                Self::new(error.code(), error.to_string())
+            }
+        }
+    )* };
+}
+
+into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError);

@@ -1,0 +1,100 @@
+//! Why a start of a child failed.
+
+use greenroom_session::{descriptor::DescriptorError, id::SessionId, message::MessageError, store::Refused};
+use thiserror::Error;
+
+use super::write::WriteError;
+
+/// Why a child was not started. Nothing of it exists.
+///
+/// ```
+/// use greenroom_actors::{Delegate, error::StartError, host::NewRoot};
+/// # tokio_test::block_on(async {
+/// # let mut config = greenroom_actors::Config::default();
+/// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
+/// #     turn.say(turn.text())?;
+/// #     Ok(greenroom_actors::TurnEnd::Completed)
+/// # });
+/// # let store = std::sync::Arc::new(greenroom_session::store::memory::MemoryStore::new());
+/// # let system = greenroom_actors::System::start(config, store, true).await?;
+/// # let host = system.host();
+/// let root = host.root(NewRoot::new("echo", "a desk")).await?;
+/// let error = root.agent().start_continuable(Delegate::new("nobody", "an echo", "one")).await.unwrap_err();
+/// assert!(matches!(&error, StartError::AgentUnknown(name) if name == "nobody"));
+/// assert_eq!(error.code(), "AGENT_UNKNOWN");
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The caller is not a live agent any more.
+    #[error("only an exact live parent may delegate: {0}")]
+    Unauthorized(&'static str),
+    /// The child would be too deep.
+    #[error("subagent depth {depth} exceeds maxDepth {max_depth}")]
+    Depth {
+        /// The child's depth.
+        depth: u32,
+        /// The limit.
+        max_depth: u32,
+    },
+    /// No behaviour of this name is registered.
+    #[error("no agent is called {0:?}")]
+    AgentUnknown(String),
+    /// No provider of this name is known.
+    #[error("no provider is called {0:?}")]
+    NoProvider(String),
+    /// The descriptor breaks a rule.
+    #[error(transparent)]
+    Descriptor(#[from] DescriptorError),
+    /// A sibling has this alias.
+    #[error("alias {0:?} is taken")]
+    AliasTaken(String),
+    /// The first message cannot be.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// Another session has this id.
+    #[error("session {0} already exists")]
+    Exists(SessionId),
+    /// The runtime is shutting down.
+    #[error("draining: no new work is accepted")]
+    Draining,
+    /// The parent's log could not be read.
+    #[error("the parent's log cannot be read: {0}")]
+    Read(String),
+    /// The store failed.
+    #[error("not started: {0}")]
+    Write(WriteError),
+}
+
+impl StartError {
+    /// Returns the stable code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Unauthorized(_) => "UNAUTHORIZED",
+            Self::Depth { .. } => "DEPTH_EXCEEDED",
+            Self::AgentUnknown(_) => "AGENT_UNKNOWN",
+            Self::NoProvider(_) => "NO_PROVIDER",
+            Self::Descriptor(DescriptorError::Label(error)) => error.code(),
+            Self::Descriptor(error) => error.code(),
+            Self::AliasTaken(_) => "ALIAS_TAKEN",
+            Self::Message(error) => error.code(),
+            Self::Exists(_) => "DUPLICATE_CHILD",
+            Self::Draining => "DRAINING",
+            Self::Read(_) => "SESSION_CORRUPT",
+            Self::Write(error) => error.code(),
+        }
+    }
+}
+
+impl From<WriteError> for StartError {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Refused(Refused::Exists(id)) => Self::Exists(id),
+            WriteError::Refused(Refused::AliasTaken(alias)) => Self::AliasTaken(alias),
+            other => Self::Write(other),
+        }
+    }
+}

@@ -81,7 +81,7 @@ fn points() -> BTreeSet<String> {
         include_str!("../../log.rs"),
         include_str!("../../query.rs"),
         include_str!("../../readers.rs"),
-        include_str!("../../registry.rs"),
+        include_str!("../../registry/mod.rs"),
         include_str!("../../services.rs"),
         include_str!("../../supervisor.rs"),
         include_str!("../../system.rs"),

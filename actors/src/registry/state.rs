@@ -1,12 +1,4 @@
-//! The Registry: which sessions are live.
-//!
-//! **Messages.** `Wake` from senders whose receiver is not live, `Ensure` from root handles, `Started` from its own start tasks, `Settle` and
-//! `Ended` from Activations, `WhenChildless` from turns that wait, `WhenQuiet` and `Drain` from the host.
-//! **State.** One entry per session that is starting, live or closing; nothing of a settled one. The published table of live sessions is
-//! written here alone. Ownership is derived: a child is owned while both it and its header's parent have an entry.
-//! **Order.** Its mailbox is the one order in which sessions start, settle and end. A wake that meets a session on its way out
-//! waits in the entry and starts the next epoch.
-//! **End.** Its Activations are linked to it and end with it; a new generation starts from what is on disk.
+//! What the Registry knows: one entry per session that is starting, live or closing, who is owned by whom, and who waits for what.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -15,119 +7,21 @@ use std::{
 };
 
 use greenroom_session::{event::EpochEnd, id::SessionId};
-use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use ractor::ActorRef;
 use tokio::sync::oneshot;
 
+use super::message::{Incarnation, RegistryMessage};
 use crate::{
     activation::{ActivationMessage, StartRequest, start},
     error::{ActivateError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
     pins::Pins,
-    race::race_point,
     services::Services,
 };
 
-/// Counts starts, so that a late message of one is never taken for another's.
-pub(crate) type Incarnation = u64;
-
-/// What the Registry is told.
 #[derive(Debug)]
-pub(crate) enum RegistryMessage {
-    /// A session may have work.
-    Wake {
-        /// The session.
-        session: SessionId,
-        /// Its parent, where the sender knows it.
-        parent: Option<SessionId>,
-    },
-    /// Start a session if need be; whoever asks has pinned it.
-    Ensure {
-        /// The session.
-        session: SessionId,
-        /// Gets the live session.
-        reply: oneshot::Sender<Result<Arc<LiveView>, ActivateError>>,
-    },
-    /// A handle that kept a session is gone.
-    Release {
-        /// The session.
-        session: SessionId,
-    },
-    /// A start has come to its end.
-    Started {
-        /// The session.
-        session: SessionId,
-        /// Which start.
-        incarnation: Incarnation,
-        /// The live session; `None` if there was nothing to do.
-        result: Result<Option<Arc<LiveView>>, ActivateError>,
-    },
-    /// An idle Activation asks whether it may settle.
-    Settle {
-        /// The session.
-        session: SessionId,
-        /// Which start.
-        incarnation: Incarnation,
-        /// Gets the answer.
-        reply: oneshot::Sender<bool>,
-    },
-    /// An Activation that was allowed to settle goes on.
-    Stays {
-        /// The session.
-        session: SessionId,
-        /// Which start.
-        incarnation: Incarnation,
-    },
-    /// An Activation has ended.
-    Ended {
-        /// The session.
-        session: SessionId,
-        /// Which start.
-        incarnation: Incarnation,
-        /// Why.
-        reason: EpochEnd,
-        /// Whether somebody knocked while it ended.
-        knocked: bool,
-    },
-    /// Answer when no live session is owned by this one.
-    WhenChildless {
-        /// The parent.
-        parent: SessionId,
-        /// Gets told.
-        reply: oneshot::Sender<()>,
-    },
-    /// Answer when this session is neither starting nor live nor closing.
-    WhenGone {
-        /// The session.
-        session: SessionId,
-        /// Gets told.
-        reply: oneshot::Sender<()>,
-    },
-    /// Answer when nothing is live but kept sessions without work.
-    WhenQuiet {
-        /// Gets told.
-        reply: oneshot::Sender<()>,
-    },
-    /// Answer how many wait for any of these.
-    #[cfg(test)]
-    Waiting {
-        /// Gets the number.
-        reply: oneshot::Sender<usize>,
-    },
-    /// Other processes accepted messages for these sessions; empty if it is only time to look.
-    Foreign {
-        /// The sessions.
-        sessions: Vec<SessionId>,
-    },
-    /// End every Activation, children first, and answer when all have ended.
-    Drain {
-        /// Gets told.
-        reply: oneshot::Sender<()>,
-    },
-}
-
-#[derive(Debug)]
-struct Entry {
+pub(super) struct Entry {
     incarnation: Incarnation,
     parent: Option<SessionId>,
     state: State,
@@ -152,125 +46,37 @@ enum State {
     Closing(Arc<LiveView>),
 }
 
-/// The actor.
-#[derive(Debug)]
-pub(crate) struct Registry;
-
 #[derive(Debug)]
 pub(crate) struct RegistryState {
-    services: Arc<OnceLock<Weak<Services>>>,
-    entries: HashMap<SessionId, Entry>,
-    owned: HashMap<SessionId, HashSet<SessionId>>,
+    pub(super) services: Arc<OnceLock<Weak<Services>>>,
+    pub(super) entries: HashMap<SessionId, Entry>,
+    pub(super) owned: HashMap<SessionId, HashSet<SessionId>>,
     /// Sessions that could not be activated, and why: what looks for work by itself leaves them alone.
-    refused: HashMap<SessionId, &'static str>,
+    pub(super) refused: HashMap<SessionId, &'static str>,
     /// Sessions that another process held when they were to be started, and that are looked at once more.
-    held: HashSet<SessionId>,
-    next: Incarnation,
+    pub(super) held: HashSet<SessionId>,
+    pub(super) next: Incarnation,
     // In order, so that whoever is told at the same time is told in the same order by every run of one seed.
-    childless: BTreeMap<SessionId, Vec<oneshot::Sender<()>>>,
-    gone: BTreeMap<SessionId, Vec<oneshot::Sender<()>>>,
+    pub(super) childless: BTreeMap<SessionId, Vec<oneshot::Sender<()>>>,
+    pub(super) gone: BTreeMap<SessionId, Vec<oneshot::Sender<()>>>,
     /// Sessions whose waiters may be due; no others are looked at when a message has been handled, or each would cost as much as there are who wait.
-    changed: BTreeSet<SessionId>,
-    quiet: Vec<oneshot::Sender<()>>,
+    pub(super) changed: BTreeSet<SessionId>,
+    pub(super) quiet: Vec<oneshot::Sender<()>>,
     /// A session that was not quiet when it was last looked at: while it is not, no other needs to be looked at.
-    restless: Option<SessionId>,
-    drained: Vec<oneshot::Sender<()>>,
-    pins: Pins,
-}
-
-/// What a Registry is made of.
-#[derive(Debug)]
-pub(crate) struct RegistryArgs {
-    pub(crate) services: Arc<OnceLock<Weak<Services>>>,
-    pub(crate) pins: Pins,
+    pub(super) restless: Option<SessionId>,
+    pub(super) drained: Vec<oneshot::Sender<()>>,
+    pub(super) pins: Pins,
 }
 
 /// Pause before a session whose epoch failed is started again.
 const FAILED_PAUSE: Duration = Duration::from_millis(250);
-
-impl Actor for Registry {
-    type Msg = RegistryMessage;
-    type State = RegistryState;
-    type Arguments = RegistryArgs;
-
-    async fn pre_start(&self, _myself: ActorRef<RegistryMessage>, args: RegistryArgs) -> Result<RegistryState, ActorProcessingErr> {
-        Ok(RegistryState {
-            services: args.services,
-            entries: HashMap::new(),
-            owned: HashMap::new(),
-            refused: HashMap::new(),
-            held: HashSet::new(),
-            next: 0,
-            childless: BTreeMap::new(),
-            gone: BTreeMap::new(),
-            changed: BTreeSet::new(),
-            quiet: Vec::new(),
-            restless: None,
-            drained: Vec::new(),
-            pins: args.pins,
-        })
-    }
-
-    async fn handle(&self, myself: ActorRef<RegistryMessage>, message: RegistryMessage, state: &mut RegistryState) -> Result<(), ActorProcessingErr> {
-        race_point!("registry-message");
-        let Some(services) = state.services.get().and_then(Weak::upgrade) else { return Ok(()) };
-        match message {
-            RegistryMessage::Wake { session, parent } => state.wake(&myself, &services, session, parent),
-            RegistryMessage::Ensure { session, reply } => state.ensure(&myself, &services, session, reply),
-            RegistryMessage::Release { session } => state.release(&session),
-            RegistryMessage::Started { session, incarnation, result } => state.started(&myself, &services, session, incarnation, result),
-            RegistryMessage::Settle { session, incarnation, reply } => {
-                let granted = state.may_settle(&session, incarnation);
-                if reply.send(granted).is_err() && granted {
-                    state.stays(&services, &session, incarnation);
-                }
-            }
-            RegistryMessage::Stays { session, incarnation } => state.stays(&services, &session, incarnation),
-            RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
-            RegistryMessage::WhenChildless { parent, reply } => {
-                state.changed.insert(parent.clone());
-                enlist(state.childless.entry(parent).or_default(), reply);
-            }
-            RegistryMessage::WhenGone { session, reply } => {
-                state.changed.insert(session.clone());
-                enlist(state.gone.entry(session).or_default(), reply);
-            }
-            RegistryMessage::WhenQuiet { reply } => enlist(&mut state.quiet, reply),
-            #[cfg(test)]
-            RegistryMessage::Waiting { reply } => {
-                let keyed: usize = state.childless.values().chain(state.gone.values()).map(Vec::len).sum();
-                reply.send(keyed + state.quiet.len() + state.drained.len()).ok();
-            }
-            RegistryMessage::Foreign { sessions } => state.foreign(&myself, &services, sessions),
-            RegistryMessage::Drain { reply } => {
-                state.drained.push(reply);
-                state.drain();
-            }
-        }
-        state.answer_waiters();
-        Ok(())
-    }
-
-    async fn handle_supervisor_evt(
-        &self,
-        _myself: ActorRef<RegistryMessage>,
-        event: SupervisionEvent,
-        _state: &mut RegistryState,
-    ) -> Result<(), ActorProcessingErr> {
-        // Ends are reported by the guard in each Activation's state, which also runs on panic and kill.
-        if let SupervisionEvent::ActorFailed(_, error) = event {
-            tracing::error!(%error, "an activation failed");
-        }
-        Ok(())
-    }
-}
 
 impl RegistryState {
     fn entry(&mut self, session: &SessionId, incarnation: Incarnation) -> Option<&mut Entry> {
         self.entries.get_mut(session).filter(|entry| entry.incarnation == incarnation)
     }
 
-    fn wake(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, parent: Option<SessionId>) {
+    pub(super) fn wake(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, parent: Option<SessionId>) {
         match self.entries.get_mut(&session) {
             Some(entry) => {
                 entry.idle = false;
@@ -292,7 +98,7 @@ impl RegistryState {
         }
     }
 
-    fn ensure(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, reply: Waiting) {
+    pub(super) fn ensure(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, reply: Waiting) {
         match self.entries.get_mut(&session) {
             Some(entry) => match &entry.state {
                 State::Live(view) if view.is_open() => drop(reply.send(Ok(view.clone()))),
@@ -305,7 +111,7 @@ impl RegistryState {
         }
     }
 
-    fn release(&mut self, session: &SessionId) {
+    pub(super) fn release(&mut self, session: &SessionId) {
         if !self.pins.has(session)
             && let Some(Entry { state: State::Live(view), .. }) = self.entries.get(session)
         {
@@ -333,7 +139,7 @@ impl RegistryState {
         tokio::spawn(start(services.clone(), myself.clone(), request));
     }
 
-    fn started(
+    pub(super) fn started(
         &mut self,
         myself: &ActorRef<RegistryMessage>,
         services: &Arc<Services>,
@@ -445,7 +251,7 @@ impl RegistryState {
     }
 
     /// Wakes what other processes wrote to, and what they left behind, in the trees of the roots that are kept here.
-    fn foreign(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, sessions: Vec<SessionId>) {
+    pub(super) fn foreign(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, sessions: Vec<SessionId>) {
         let mut strangers = sessions.is_empty();
         for session in sessions {
             if let Some(entry) = self.entries.get_mut(&session) {
@@ -489,7 +295,7 @@ impl RegistryState {
         });
     }
 
-    fn may_settle(&mut self, session: &SessionId, incarnation: Incarnation) -> bool {
+    pub(super) fn may_settle(&mut self, session: &SessionId, incarnation: Incarnation) -> bool {
         let (owns, pinned) = (self.owned.contains_key(session), self.pins.has(session));
         let Some(entry) = self.entry(session, incarnation) else { return false };
         let State::Live(view) = &entry.state else { return false };
@@ -505,7 +311,7 @@ impl RegistryState {
         true
     }
 
-    fn stays(&mut self, services: &Services, session: &SessionId, incarnation: Incarnation) {
+    pub(super) fn stays(&mut self, services: &Services, session: &SessionId, incarnation: Incarnation) {
         let is_due = services.is_draining() && !self.owned.contains_key(session);
         if let Some(entry) = self.entry(session, incarnation)
             && let State::Closing(view) = &entry.state
@@ -517,7 +323,7 @@ impl RegistryState {
         }
     }
 
-    fn ended(
+    pub(super) fn ended(
         &mut self,
         myself: &ActorRef<RegistryMessage>,
         services: &Arc<Services>,
@@ -542,7 +348,7 @@ impl RegistryState {
     }
 
     /// Ends every live session that owns no other. The end of the last that a parent owns ends the parent.
-    fn drain(&mut self) {
+    pub(super) fn drain(&mut self) {
         let mut free: Vec<_> = self
             .entries
             .iter()
@@ -568,7 +374,7 @@ impl RegistryState {
         self.restless.is_none()
     }
 
-    fn answer_waiters(&mut self) {
+    pub(super) fn answer_waiters(&mut self) {
         let changed = std::mem::take(&mut self.changed);
         tell(&mut self.childless, &changed, |parent| !self.owned.contains_key(parent));
         tell(&mut self.gone, &changed, |session| !self.entries.contains_key(session));
@@ -595,12 +401,6 @@ fn refuse(waiting: Vec<Waiting>, error: &ActivateError) {
     for reply in waiting {
         drop(reply.send(Err(error.clone())));
     }
-}
-
-/// Adds somebody who waits, and lets go of those who have given up.
-fn enlist(waiting: &mut Vec<oneshot::Sender<()>>, reply: oneshot::Sender<()>) {
-    waiting.retain(|reply| !reply.is_closed());
-    waiting.push(reply);
 }
 
 /// Answers those whose condition holds, among those who wait for what has changed.

@@ -1,0 +1,120 @@
+//! The Registry: which sessions are live.
+//!
+//! **Messages.** `Wake` from senders whose receiver is not live, `Ensure` from root handles, `Started` from its own start tasks, `Settle` and
+//! `Ended` from Activations, `WhenChildless` from turns that wait, `WhenQuiet` and `Drain` from the host.
+//! **State.** One entry per session that is starting, live or closing; nothing of a settled one. The published table of live sessions is
+//! written here alone. Ownership is derived: a child is owned while both it and its header's parent have an entry.
+//! **Order.** Its mailbox is the one order in which sessions start, settle and end. A wake that meets a session on its way out
+//! waits in the entry and starts the next epoch.
+//! **End.** Its Activations are linked to it and end with it; a new generation starts from what is on disk.
+
+mod message;
+mod state;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    sync::{Arc, OnceLock, Weak},
+};
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::sync::oneshot;
+
+use state::RegistryState;
+
+use crate::{pins::Pins, race::race_point, services::Services};
+
+pub(crate) use message::{Incarnation, RegistryMessage};
+
+/// The actor.
+#[derive(Debug)]
+pub(crate) struct Registry;
+
+/// What a Registry is made of.
+#[derive(Debug)]
+pub(crate) struct RegistryArgs {
+    pub(crate) services: Arc<OnceLock<Weak<Services>>>,
+    pub(crate) pins: Pins,
+}
+
+impl Actor for Registry {
+    type Msg = RegistryMessage;
+    type State = RegistryState;
+    type Arguments = RegistryArgs;
+
+    async fn pre_start(&self, _myself: ActorRef<RegistryMessage>, args: RegistryArgs) -> Result<RegistryState, ActorProcessingErr> {
+        Ok(RegistryState {
+            services: args.services,
+            entries: HashMap::new(),
+            owned: HashMap::new(),
+            refused: HashMap::new(),
+            held: HashSet::new(),
+            next: 0,
+            childless: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            quiet: Vec::new(),
+            restless: None,
+            drained: Vec::new(),
+            pins: args.pins,
+        })
+    }
+
+    async fn handle(&self, myself: ActorRef<RegistryMessage>, message: RegistryMessage, state: &mut RegistryState) -> Result<(), ActorProcessingErr> {
+        race_point!("registry-message");
+        let Some(services) = state.services.get().and_then(Weak::upgrade) else { return Ok(()) };
+        match message {
+            RegistryMessage::Wake { session, parent } => state.wake(&myself, &services, session, parent),
+            RegistryMessage::Ensure { session, reply } => state.ensure(&myself, &services, session, reply),
+            RegistryMessage::Release { session } => state.release(&session),
+            RegistryMessage::Started { session, incarnation, result } => state.started(&myself, &services, session, incarnation, result),
+            RegistryMessage::Settle { session, incarnation, reply } => {
+                let granted = state.may_settle(&session, incarnation);
+                if reply.send(granted).is_err() && granted {
+                    state.stays(&services, &session, incarnation);
+                }
+            }
+            RegistryMessage::Stays { session, incarnation } => state.stays(&services, &session, incarnation),
+            RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
+            RegistryMessage::WhenChildless { parent, reply } => {
+                state.changed.insert(parent.clone());
+                enlist(state.childless.entry(parent).or_default(), reply);
+            }
+            RegistryMessage::WhenGone { session, reply } => {
+                state.changed.insert(session.clone());
+                enlist(state.gone.entry(session).or_default(), reply);
+            }
+            RegistryMessage::WhenQuiet { reply } => enlist(&mut state.quiet, reply),
+            #[cfg(test)]
+            RegistryMessage::Waiting { reply } => {
+                let keyed: usize = state.childless.values().chain(state.gone.values()).map(Vec::len).sum();
+                reply.send(keyed + state.quiet.len() + state.drained.len()).ok();
+            }
+            RegistryMessage::Foreign { sessions } => state.foreign(&myself, &services, sessions),
+            RegistryMessage::Drain { reply } => {
+                state.drained.push(reply);
+                state.drain();
+            }
+        }
+        state.answer_waiters();
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _myself: ActorRef<RegistryMessage>,
+        event: SupervisionEvent,
+        _state: &mut RegistryState,
+    ) -> Result<(), ActorProcessingErr> {
+        // Ends are reported by the guard in each Activation's state, which also runs on panic and kill.
+        if let SupervisionEvent::ActorFailed(_, error) = event {
+            tracing::error!(%error, "an activation failed");
+        }
+        Ok(())
+    }
+}
+
+/// Adds somebody who waits, and lets go of those who have given up.
+fn enlist(waiting: &mut Vec<oneshot::Sender<()>>, reply: oneshot::Sender<()>) {
+    waiting.retain(|reply| !reply.is_closed());
+    waiting.push(reply);
+}

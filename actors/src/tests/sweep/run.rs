@@ -74,7 +74,7 @@ fn points() -> BTreeSet<String> {
         include_str!("../../agent.rs"),
         include_str!("../../catalog.rs"),
         include_str!("../../control.rs"),
-        include_str!("../../host.rs"),
+        include_str!("../../host/mod.rs"),
         include_str!("../../journal.rs"),
         include_str!("../../live.rs"),
         include_str!("../../pins.rs"),

@@ -10,13 +10,19 @@ mod cli_check;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_errors;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_export;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_folders;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_import;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_jsonl;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_list;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_manual;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_rm;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_run;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
@@ -27,8 +33,6 @@ mod cli_show;
 mod cli_signals;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_terminal;
-#[cfg(all(feature = "cli", feature = "sqlite"))]
-mod cli_transfer;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_verbs;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
@@ -51,6 +55,8 @@ mod seeded;
 mod senders;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod stress;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod transfer_world;
 
 /// A file that is no module would never be compiled, and its tests never run.
 #[test]

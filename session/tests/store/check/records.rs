@@ -15,7 +15,8 @@ use super::{
 };
 use crate::support::{fork, sid};
 
-/// Faults of records by themselves, each with all that is to be found of it. The first child has sid 2, the root's messages are 0 turn gone, 1 note gone, 2 turn, 3 note, 4 and 5 gone.
+/// Faults of records by themselves, each with all that is to be found of it. The first child has sid 2, the root's messages are 0 turn gone,
+/// 1 note gone, 2 turn, 3 note, 4 and 5 gone.
 #[expect(clippy::too_many_lines, reason = "a table")]
 pub(super) fn faults() -> Vec<Fault> {
     let mut faults = Vec::new();

@@ -11,7 +11,7 @@ use greenroom_session::{
 use super::whole::{lines, lived, with_messages};
 use crate::support::{Fixture, mid, note, one, root, sid, turn};
 
-crate::on_every_store!(an_export_is_the_header_the_events_and_the_inbox_in_their_order,);
+crate::on_every_store!(an_export_is_the_header_the_events_and_the_inbox_in_their_order);
 
 fn an_export_is_the_header_the_events_and_the_inbox_in_their_order(f: &Fixture) {
     with_messages(f);

@@ -133,6 +133,9 @@ fn a_second_terminal_lists_sends_and_follows_while_a_run_is_live() {
     let mut lines = BufReader::new(following.stdout.take().unwrap()).lines().map(Result::unwrap);
     let mut until = |wanted: &str| lines.by_ref().find(|line| line.contains(wanted)).expect("the log goes on");
     until("\"turn/start\"");
+    // With no second message the run would be over after the first.
+    let mut pending = std::iter::repeat_with(|| desk.run(&["list", root, "--json"]).json()["entries"][0]["pending"].clone()).take(2_000);
+    assert!(pending.any(|pending| pending == 1), "the second message was not accepted");
     pipe.write_all(b"one\n").unwrap();
     drop(pipe);
     assert!(until("\"turn/end\"").contains("completed"));

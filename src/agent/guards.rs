@@ -80,7 +80,7 @@ impl Guards {
         self.folder.join(name)
     }
 
-    /// Removes the folder if it is a temporary one. The actors of a run that is over may be dropped only after the process has ended, which is never.
+    /// Removes the folder if it is a temporary one. A run does so itself: its last actor holds these guards, and the process may end before that is dropped.
     pub(crate) fn remove(&self) {
         if self.temporary {
             // What cannot be deleted is left to whoever cleans the temporary files.

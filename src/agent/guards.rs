@@ -14,7 +14,7 @@ use crate::store_url::StoreUrl;
 /// The folder of the lock files. It belongs to one store: two runtimes over one store must meet at the same file.
 ///
 /// A lock file must not be deleted while a command may hold it: a run removes its own at its end, and those of a crash stay until the next run. The
-/// folder of a store in memory, which no other process can share, goes when this is dropped.
+/// folder of a store in memory, which no other process can share, goes at the end of its run, or when this is dropped.
 ///
 /// ```
 /// use std::path::Path;
@@ -79,14 +79,19 @@ impl Guards {
         name.push_str(".lock");
         self.folder.join(name)
     }
-}
 
-impl Drop for Guards {
-    fn drop(&mut self) {
+    /// Removes the folder if it is a temporary one. A run does so itself: its last actor holds these guards, and the process may end before that is dropped.
+    pub(crate) fn remove(&self) {
         if self.temporary {
             // What cannot be deleted is left to whoever cleans the temporary files.
             drop(std::fs::remove_dir_all(&self.folder));
         }
+    }
+}
+
+impl Drop for Guards {
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 

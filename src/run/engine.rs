@@ -63,7 +63,8 @@ pub async fn run_over(program: &Program, options: &RunOptions, store: Arc<dyn St
     };
     let plan = Plan::make(program, options, known)?;
     let stage = Stage { bindings: plan.bindings.clone(), base_dir: program.base_dir.clone(), guards: Guards::of(&options.store) };
-    let mut builder = cast(program, &plan.opened.agent, &Arc::new(stage), Runtime::builder())?;
+    let stage = Arc::new(stage);
+    let mut builder = cast(program, &plan.opened.agent, &stage, Runtime::builder())?;
     if let Some(seed) = options.seed {
         builder = builder.seed(seed);
     }
@@ -87,6 +88,7 @@ pub async fn run_over(program: &Program, options: &RunOptions, store: Arc<dyn St
         // Asked twice: what is under way is left to the next run.
         signal = signals.next() => Err(RunError::Signalled(signal)),
     };
+    stage.guards.remove();
     let mut report = result?;
     report.wall_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     report.store = options.store.to_string();

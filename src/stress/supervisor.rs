@@ -12,7 +12,7 @@ use std::{
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
 };
 
@@ -27,12 +27,20 @@ const MAX_DOUBLINGS: u32 = 10;
 /// How long a worker that is done may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
+/// A worker and its pipes. Whoever drops it kills first: a worker that finds a pipe closed would say so to a person who has asked for nothing of it.
+struct Worker {
+    process: Child,
+    /// Absent once it may end.
+    input: Option<ChildStdin>,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
 /// Keeps one worker at a time.
 pub(super) struct Supervisor<'a> {
     kills: &'a Kills,
     assignment: Assignment,
     random: ChaCha8Rng,
-    worker: Option<Child>,
+    worker: Option<Worker>,
     peak: Option<u64>,
     /// Workers in a row that came to nothing.
     fruitless: u32,
@@ -64,7 +72,7 @@ impl<'a> Supervisor<'a> {
     pub(super) async fn end(&mut self) -> Option<u64> {
         self.look();
         if let Some(mut worker) = self.worker.take()
-            && let Err(error) = worker.kill().await
+            && let Err(error) = worker.process.kill().await
         {
             tracing::warn!(%error, "the worker cannot be killed");
         }
@@ -74,43 +82,42 @@ impl<'a> Supervisor<'a> {
     /// Has one worker live until it is done or killed.
     async fn live(&mut self, records: &mut Records, observe: &(dyn Fn(Progress) + Sync)) -> Result<(), StressError> {
         let time = self.time_to_live();
-        let (stdin, stdout) = self.start().await?;
-        let mut stdin = Some(stdin);
-        let mut lines = BufReader::new(stdout).lines();
+        self.start().await?;
         let kill = tokio::time::sleep(time);
         tokio::pin!(kill);
         let mut killed = false;
-        loop {
+        // It stays in its place throughout: who drops this future kills it before its pipes close.
+        while let Some(worker) = &mut self.worker {
             tokio::select! {
-                line = lines.next_line() => match line? {
+                line = worker.output.next_line() => match line? {
                     Some(line) => {
                         // What a kill has cut is no line.
                         let Some(told) = pipe::read(&line) else { continue };
                         records.take(&told);
                         observe(records.progress());
                         if records.is_done() {
-                            self.look();
-                            stdin = None;
+                            self.peak = self.peak.max(peak_of(worker));
+                            worker.input = None;
                         }
                     }
                     None => break,
                 },
                 () = &mut kill, if !killed && !records.is_done() => {
                     killed = true;
-                    self.look();
-                    if let Some(worker) = &mut self.worker {
-                        worker.start_kill()?;
-                    }
+                    self.peak = self.peak.max(peak_of(worker));
+                    worker.process.start_kill()?;
                 }
             }
         }
-        drop(stdin);
-        let Some(mut worker) = self.worker.take() else { return Ok(()) };
-        let Ok(status) = tokio::time::timeout(END_PATIENCE, worker.wait()).await else {
-            worker.kill().await?;
+        let Some(worker) = &mut self.worker else { return Ok(()) };
+        worker.input = None;
+        let Ok(status) = tokio::time::timeout(END_PATIENCE, worker.process.wait()).await else {
+            worker.process.kill().await?;
+            self.worker = None;
             return Ok(());
         };
         let status = status?;
+        self.worker = None;
         if killed && !status.success() {
             // A worker that was done just before has ended by itself.
             records.killed();
@@ -123,8 +130,7 @@ impl<'a> Supervisor<'a> {
 
     /// Looks at the worker's memory.
     fn look(&mut self) {
-        let now = self.worker.as_ref().and_then(Child::id).and_then(|id| peak_rss(Some(id)));
-        self.peak = self.peak.max(now);
+        self.peak = self.peak.max(self.worker.as_ref().and_then(peak_of));
     }
 
     fn time_to_live(&mut self) -> Duration {
@@ -134,9 +140,9 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Starts a worker and gives it its assignment.
-    async fn start(&mut self) -> Result<(ChildStdin, ChildStdout), StressError> {
+    async fn start(&mut self) -> Result<(), StressError> {
         let Some((program, arguments)) = self.kills.worker.split_first() else { return Err(StressError::Options("kills need a worker's command")) };
-        let mut worker = Command::new(program)
+        let mut process = Command::new(program)
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -144,16 +150,67 @@ impl<'a> Supervisor<'a> {
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
-        let (Some(mut stdin), Some(stdout)) = (worker.stdin.take(), worker.stdout.take()) else {
+        let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err(StressError::Worker("it has no pipes".into()));
         };
-        self.worker = Some(worker);
+        let worker = self.worker.insert(Worker { process, input: Some(input), output: BufReader::new(output).lines() });
         let mut line = serde_json::to_vec(&self.assignment).map_err(io::Error::other)?;
         line.push(b'\n');
-        match stdin.write_all(&line).await {
+        let Some(input) = &mut worker.input else { return Ok(()) };
+        match input.write_all(&line).await {
             // How it ended says more than that it does not listen.
             Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
-            _ => Ok((stdin, stdout)),
+            _ => Ok(()),
         }
+    }
+}
+
+/// Returns the most memory that a worker has had.
+fn peak_of(worker: &Worker) -> Option<u64> {
+    worker.process.id().and_then(|id| peak_rss(Some(id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        path::PathBuf,
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    use greenroom_session::id::SessionId;
+
+    use super::{
+        super::{plan::Plan, records::Heard},
+        *,
+    };
+
+    /// Returns what the descriptors of a process are.
+    fn descriptors(process: &str) -> Vec<PathBuf> {
+        let folder = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+        folder.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_is_cut_off_has_its_pipes_until_it_is_dead() {
+        let worker = ["sh", "-c", "read line; echo 'laid-out .'; read rest"].map(Into::into).to_vec();
+        let kills = Kills { every: Duration::from_secs(600)..=Duration::from_secs(600), worker };
+        let plan = Plan { seed: 1, agents: 2, senders: 2, messages: 2, min_size: 1, max_size: 1 };
+        let senders = Heard::new(&plan).places(&plan);
+        let assignment = Assignment { store: "memory:".into(), plan: plan.clone(), root: SessionId::new("root").unwrap(), inbox_limit: 8, senders };
+        let (mut records, mut supervisor) = (Records::new(&plan).unwrap(), Supervisor::new(&kills, assignment));
+        let told = AtomicBool::new(false);
+        let observe = |_: Progress| told.store(true, Ordering::Relaxed);
+        tokio::select! {
+            done = supervisor.supervise(&mut records, &observe) => panic!("it goes on for ever: {done:?}"),
+            () = async { while !told.load(Ordering::Relaxed) { tokio::task::yield_now().await; } } => {}
+        }
+        let id = supervisor.worker.as_ref().unwrap().process.id().unwrap();
+        let theirs = ["0", "1"].map(|number| std::fs::read_link(format!("/proc/{id}/fd/{number}")).unwrap());
+        let ours = descriptors("self");
+        assert!(theirs.iter().all(|pipe| ours.contains(pipe)), "{theirs:?} {ours:?}");
+        supervisor.end().await;
+        assert!(!std::fs::exists(format!("/proc/{id}")).unwrap());
+        let ours = descriptors("self");
+        assert!(!theirs.iter().any(|pipe| ours.contains(pipe)), "{theirs:?} {ours:?}");
     }
 }

@@ -45,6 +45,28 @@ answer = "text"
 command = ["sh", "-c", "cat pipe-$GREENROOM_TURN"]
 "#;
 
+/// Three children that each run a command.
+const COMMANDS: &str = r#"
+[run]
+root = "editor"
+prompt = "Begin."
+
+[agents.editor]
+behavior = "script"
+turns = [
+  [ { delegate = { agent = "one", description = "first", prompt = "go" } },
+    { delegate = { agent = "one", description = "second", prompt = "go" } },
+    { delegate = { agent = "one", description = "third", prompt = "go" } },
+    { await = "children" },
+    { say = "{reports}" } ],
+]
+
+[agents.one]
+behavior = "command"
+answer = "text"
+command = ["sh", "-c", "COMMAND"]
+"#;
+
 fn pipes(desk: &Desk) {
     let paths = ["pipe-1", "pipe-2"].map(|name| desk.path(name));
     assert!(Command::new("mkfifo").args(paths).status().unwrap().success());
@@ -133,6 +155,9 @@ fn a_second_terminal_lists_sends_and_follows_while_a_run_is_live() {
     let mut lines = BufReader::new(following.stdout.take().unwrap()).lines().map(Result::unwrap);
     let mut until = |wanted: &str| lines.by_ref().find(|line| line.contains(wanted)).expect("the log goes on");
     until("\"turn/start\"");
+    // With no second message the run would be over after the first.
+    let mut pending = std::iter::repeat_with(|| desk.run(&["list", root, "--json"]).json()["entries"][0]["pending"].clone()).take(2_000);
+    assert!(pending.any(|pending| pending == 1), "the second message was not accepted");
     pipe.write_all(b"one\n").unwrap();
     drop(pipe);
     assert!(until("\"turn/end\"").contains("completed"));
@@ -219,6 +244,23 @@ fn a_run_over_a_memory_store_leaves_nothing_behind() {
     assert_eq!((said.exit, said.out.as_str()), (0, "started in Lyon\n"));
     assert!(!desk.path("desk.db").exists());
     assert_eq!(desk.run(&["run", "story.toml", "--store", "memory:", "--root", "abcd"]).exit, 4);
+}
+
+#[test]
+fn commands_of_a_run_over_a_memory_store_leave_no_temporary_files() {
+    let desk = Desk::new();
+    fs::create_dir(desk.path("tmp")).unwrap();
+    // Whether the last actor or the process ends first is a race, so once shows nothing.
+    for (name, command, timeout, exit) in [("well", "echo well", "1m", 0), ("hangs", "sleep 600", "0s", 3)] {
+        desk.write("commands.toml", &COMMANDS.replace("COMMAND", command));
+        for _ in 0..8 {
+            let mut run = desk.command(&["--store", "memory:", "run", "commands.toml", "--timeout", timeout]);
+            let said = Said::of(&run.env("TMPDIR", desk.path("tmp")).output().unwrap());
+            assert_eq!(said.exit, exit, "{name}: {said:?}");
+            let left: Vec<_> = fs::read_dir(desk.path("tmp")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            assert!(left.is_empty(), "{name}: {left:?}");
+        }
+    }
 }
 
 #[test]

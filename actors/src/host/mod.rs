@@ -354,6 +354,7 @@ impl Host {
     }
 
     /// Waits until no session of the tree is in a turn, runnable, or held by another live process, and returns the sessions that have work and cannot run.
+    /// A session that cannot be read may have work and counts as one of them.
     ///
     /// # Errors
     /// [`StoreError`] if the store cannot be read.
@@ -370,7 +371,7 @@ impl Host {
             }
             let own = services.store.owner().clone();
             let tree = root.clone();
-            let (runnable, elsewhere) = services
+            let (runnable, unread, elsewhere) = services
                 .readers
                 .read(move |reader| {
                     let mut runnable = reader.runnable(Some(&tree), usize::MAX)?;
@@ -378,24 +379,29 @@ impl Host {
                     let elsewhere = leases.iter().any(|lease| lease.alive && lease.owner != own);
                     // A kept root is held by this process, so it is not among the runnable ones.
                     runnable.extend(leases.into_iter().filter(|lease| lease.owner == own).map(|lease| lease.session));
-                    let mut with_heads = Vec::new();
+                    let (mut with_heads, mut unread) = (Vec::new(), Vec::new());
                     for id in runnable {
                         match reader.header(&id) {
                             Ok(Some(header)) => with_heads.push(Traced { id, created_at: header.created_at, header: Ok(header) }),
-                            Ok(None) => {}
-                            Err(_) => tracing::warn!(session = %id, "a session's header cannot be read"),
+                            Ok(None) | Err(LoadError::NotFound(_) | LoadError::Removed(_)) => {}
+                            Err(LoadError::Store(error)) => return Err(error),
+                            Err(_) => unread.push(id),
                         }
                     }
                     let described = reader.describe(&with_heads, false)?;
-                    let working: Vec<_> = with_heads
-                        .into_iter()
-                        .zip(described)
-                        .filter_map(|(traced, description)| description.ok().filter(|d| d.head.has_work() || d.is_runnable()).map(|d| (traced.id, d.head)))
-                        .collect();
-                    Ok::<_, StoreError>((working, elsewhere))
+                    let mut working = Vec::new();
+                    for (traced, description) in with_heads.into_iter().zip(described) {
+                        match description {
+                            Ok(description) if description.head.has_work() || description.is_runnable() => working.push((traced.id, description.head)),
+                            Ok(_) | Err(LoadError::NotFound(_) | LoadError::Removed(_)) => {}
+                            // No other try reads it.
+                            Err(_) => unread.push(traced.id),
+                        }
+                    }
+                    Ok::<_, StoreError>((working, unread, elsewhere))
                 })
                 .await?;
-            let mut stuck = Vec::new();
+            let mut stuck = unread;
             let mut woken = false;
             for (id, head) in runnable {
                 if patience.tries(&id, &head) {

@@ -121,6 +121,8 @@ classes! {
     DuplicateSession = "duplicate_session", Damage, "no file is read as the session's until one alone is left; each is checked by itself";
     /// Two messages of one session have the same id.
     DuplicateMessage = "duplicate_message", Damage, "the second one was never accepted by greenroom; bring the session back from a backup or an export";
+    /// A record at the end of a session's file that had been written whole and did not fit its checksum. The session went on without it, and it was set aside.
+    DamagedTail = "damaged_tail", Damage, "NAME.damaged-OFFSET is what stood in NAME at that byte, and may have been acknowledged: look at it, send again what is missed or bring the session back from a backup or an export, then remove the file";
     /// A file has a name that is not its session's.
     MisnamedFile = "misnamed_file", Damage, "give the file its name back; it is read as what its name says and fits nothing";
     /// A file of a session is there and cannot be read: its permissions, or its disk.
@@ -154,7 +156,7 @@ classes! {
     /// A lease of a holder that is gone, or of a session or an epoch that is not there.
     LeaseOfNobody = "lease_of_nobody", Notice, "a process was killed; the next `run` takes the session over";
     /// Bytes after the last whole batch of a file: what a write leaves that was cut off. They are passed over, and set aside by the next write.
-    TornTail = "torn_tail", Notice, "nothing that was accepted is in it; it stays beside the file as NAME.torn-OFFSET when the session is next written to";
+    TornTail = "torn_tail", Notice, "it was never acknowledged; it stays beside the file as NAME.torn-OFFSET when the session is next written to";
     /// A table, view or file that is not the store's.
     ForeignObject = "foreign_object", Notice, "greenroom does not look at it; remove it if nobody needs it";
     /// A file that something left which was killed, or that was set aside: a birth's, a writer's, a torn tail, a session that is being removed.

@@ -212,7 +212,7 @@ pub trait Reader: Send + fmt::Debug {
     fn alias(&mut self, parent: &SessionId, alias: &str) -> Result<Option<SessionId>, StoreError>;
 
     /// Returns sessions in the tree of `root` (in all trees if `None`) that no live process holds and that have work, or whose last holder died
-    /// before it could settle them; at most `limit`.
+    /// before it could settle them; at most `limit`. A session that cannot be read is one of them where nothing else says that it has no work.
     ///
     /// # Errors
     /// [`StoreError`] if the store failed.

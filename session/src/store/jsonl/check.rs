@@ -15,8 +15,8 @@ use super::{
     disk::{is_irregular, is_of_one_file, open_regular, unreadable},
     held::HELD,
     index::{Index, REMOVED},
-    place::Place as FilePlace,
-    scan::{self, decode_error, refuse_hidden, whole_batches},
+    place::{DAMAGED, Place as FilePlace, TORN},
+    scan::{self, decode_error, has_hole, is_damaged, refuse_hidden, whole_batches},
     view::{TRIES, View},
 };
 use crate::{
@@ -26,9 +26,6 @@ use crate::{
     line::{Line, read_batch_line},
     place::{EXTENSION, ROOTS, id_of},
 };
-
-/// So many NUL bytes in a row are a hole in the file, no flipped bit.
-const HOLE: usize = 4;
 
 /// Checks the files of a session; `None` if it has none.
 pub(super) fn check(view: &View, id: &SessionId) -> io::Result<Option<(Vec<Checked>, Vec<Finding>)>> {
@@ -218,19 +215,12 @@ fn tail(id: &SessionId, bytes: &[u8], end: usize, session: &mut SessionCheck, sp
     let line = lines(bytes.get(..end).unwrap_or_default()).count() as u64 + 1;
     let place = Place::Line(line);
     spots.push((place.clone(), line, end as u64));
-    // A cut write ends where the file ends, or leaves a hole; a whole line that does not fit its checksum was changed.
-    let fits = |line: &[u8]| read_batch_line(id, seq_of(line), line).is_ok();
-    let changed = rest.ends_with(b"\n") && !has_hole(rest) && lines(rest).any(|(_, _, line)| !fits(line));
-    if changed {
+    if is_damaged(id, rest) {
         session.find(place, Class::Checksum, format!("the last record does not fit its checksum, and {} bytes are passed over", rest.len()));
     } else {
         session.find(place, Class::TornTail, format!("{} bytes after the last whole batch", rest.len()));
     }
     session.lose_record();
-}
-
-fn has_hole(bytes: &[u8]) -> bool {
-    bytes.windows(HOLE).any(|window| window.iter().all(|&byte| byte == 0))
 }
 
 /// Says more exactly what is wrong with a line, where its bytes show it.
@@ -344,13 +334,20 @@ fn inside(view: &View, folder: &str, see: &mut dyn FnMut(Finding)) -> io::Result
             if found.binary_search_by(|(other, _)| other.as_str().cmp(&format!("{stem}{EXTENSION}"))).is_ok() {
                 tell(&path, Class::Leftover, "the session was removed, and its file is still there");
             }
-        } else if name.contains(".torn-") {
+        } else if is_copy(name, DAMAGED) {
+            tell(&path, Class::DamagedTail, "a last record that did not fit its checksum, set aside by a later write");
+        } else if is_copy(name, TORN) {
             tell(&path, Class::Leftover, "what a write that was cut off had left, set aside");
         } else if !name.ends_with(EXTENSION) || name.starts_with('_') {
             tell(&path, Class::ForeignObject, "it is not the store's");
         }
     }
     Ok(())
+}
+
+/// Tells whether a name is that of a copy of some session's end. An id may have such a mark in it.
+fn is_copy(name: &str, mark: &str) -> bool {
+    !name.ends_with(EXTENSION) && name.contains(&format!("{EXTENSION}{mark}"))
 }
 
 /// Returns the names in a folder in order, and what has each.

@@ -12,8 +12,9 @@ use std::{
 use super::{
     birth::new_name,
     disk::{Disk, PLAIN, regular},
-    place::Place,
+    place::{DAMAGED, Place, TORN},
     pool::Pool,
+    scan::is_damaged,
 };
 use crate::id::SessionId;
 
@@ -182,7 +183,7 @@ impl Job {
                     return Err(Outcome::Undone(io::Error::other("somebody else has changed the file")));
                 }
                 if size > at {
-                    keep_torn(disk, &self.place.path(dir), &file, *at, *size)
+                    self.keep_copy(disk, dir, &file, *at, *size)
                         .and_then(|()| disk.cut(&file, *at))
                         .and_then(|()| disk.sync(&file))
                         .map_err(Outcome::Undone)?;
@@ -196,6 +197,33 @@ impl Job {
                 }
             }
         }
+    }
+
+    /// Keeps what is about to be cut off in a file beside it: `NAME.torn-OFFSET`, or `NAME.damaged-OFFSET` if it had been written whole.
+    fn keep_copy(&self, disk: &dyn Disk, dir: &Path, file: &File, at: u64, size: u64) -> io::Result<()> {
+        let mut rest = vec![0; usize::try_from(size - at).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut rest, at)?;
+        let damaged = is_damaged(&self.id, &rest);
+        let mark = if damaged { DAMAGED } else { TORN };
+        let path = self.place.path(dir);
+        for number in 1_u32.. {
+            let mut name = path.as_os_str().to_owned();
+            name.push(if number == 1 { format!("{mark}{at}") } else { format!("{mark}{at}-{number}") });
+            match disk.create(Path::new(&name)) {
+                Ok(copy) => {
+                    disk.write(&copy, 0, &rest)?;
+                    disk.sync(&copy)?;
+                    disk.sync_folder(path.parent().unwrap_or(Path::new(".")))?;
+                    if damaged {
+                        tracing::warn!(session = %self.id, kept = ?name, "the last record of a session's file does not fit its checksum and is cut off");
+                    }
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Gives a new file its name.
@@ -228,24 +256,4 @@ impl Job {
             }
         }
     }
-}
-
-/// Keeps what is about to be cut off in a file beside it, `NAME.torn-OFFSET`.
-fn keep_torn(disk: &dyn Disk, path: &Path, file: &File, at: u64, size: u64) -> io::Result<()> {
-    let mut torn = vec![0; usize::try_from(size - at).unwrap_or(usize::MAX)];
-    file.read_exact_at(&mut torn, at)?;
-    for number in 1_u32.. {
-        let mut name = path.as_os_str().to_owned();
-        name.push(if number == 1 { format!(".torn-{at}") } else { format!(".torn-{at}-{number}") });
-        match disk.create(Path::new(&name)) {
-            Ok(copy) => {
-                disk.write(&copy, 0, &torn)?;
-                disk.sync(&copy)?;
-                return disk.sync_folder(path.parent().unwrap_or(Path::new(".")));
-            }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -10,6 +10,11 @@ use crate::{
     place::{EXTENSION, folder_of, id_of, name_of},
 };
 
+/// What follows a file's name, before an offset, in that of the copy of a torn end.
+pub(super) const TORN: &str = ".torn-";
+/// The same of the copy of an end that is damaged.
+pub(super) const DAMAGED: &str = ".damaged-";
+
 /// The place of a session's file within the store's folder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Place {

@@ -1,7 +1,8 @@
 //! What a session's file says: its lines, checked one by one, and what follows from them.
 //!
 //! The last batch may be torn: bytes after the last line feed, a last line whose checksum is wrong, or a last batch whose end is missing are what a write
-//! leaves that was cut off, and are passed over. Anything else that is wrong is damage, told with its line and its byte.
+//! leaves that was cut off, and are passed over. So is a last line that was changed after it was written, lest the session be lost with it; but that is
+//! damage ([`is_damaged`]). Anything else that is wrong is damage, told with its line and its byte.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -169,6 +170,24 @@ pub(super) fn whole_batches(id: &SessionId, bytes: &[u8]) -> Result<usize, Flaw>
         end = start;
     }
     Ok(end)
+}
+
+/// Tells whether an end that is passed over had been written whole and was changed afterwards. A write that is cut off ends where the file ends or leaves
+/// a hole, so that a whole line is as it was written.
+pub(super) fn is_damaged(id: &SessionId, rest: &[u8]) -> bool {
+    let mut lines = rest.split_inclusive(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\n").unwrap_or(line));
+    match rest.last() {
+        Some(b'\n') => !has_hole(rest) && lines.any(|line| !is_whole(id, line)),
+        // Where a line feed stood that was changed, another byte follows a whole record; of a hole it would be a NUL.
+        Some(1..) => lines.next_back().and_then(|line| line.split_last()).is_some_and(|(_, line)| is_whole(id, line)),
+        _ => false,
+    }
+}
+
+/// Tells whether bytes were never written: a run of NUL bytes that no flipped bit makes.
+pub(super) fn has_hole(bytes: &[u8]) -> bool {
+    const HOLE: usize = 4;
+    bytes.windows(HOLE).any(|window| window.iter().all(|&byte| byte == 0))
 }
 
 /// Tells damage from what a write leaves that was cut off: no cut joins a whole record with the beginning of another.

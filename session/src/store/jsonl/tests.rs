@@ -22,6 +22,7 @@ use super::{
     scan,
 };
 use crate::{
+    check::{Seen, check},
     descriptor::Descriptor,
     event::{Body, EpochEnd, TurnEnd},
     header::NewSession,
@@ -503,4 +504,113 @@ fn a_removal_that_was_cut_off_is_finished_by_the_next_writer() {
     let store = JsonlStore::open(folder.path()).unwrap();
     assert!(!file.exists());
     assert_eq!(store.commit(&[root("r")]).unwrap()[0], Err(Refused::Removed(sid("r"))));
+}
+
+/// What a check finds, as class and place.
+fn found(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut see = |seen: Seen| {
+        if let Seen::Finding(finding) = seen {
+            found.push(format!("{}: {}", finding.place, finding.class));
+        }
+    };
+    check(&mut open_reader(dir).unwrap(), None, &mut see).unwrap();
+    found
+}
+
+#[test]
+fn a_last_record_that_has_rotted_is_damage_before_it_is_cut_off_and_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("store");
+    let (place, states) = history(&dir);
+    let whole = fs::read(place.path(&dir)).unwrap();
+    let (length, lines) = &states[states.len() - 2];
+    let line = whole[..*length].split_inclusive(|&byte| byte == b'\n').count() + 1;
+    // The last byte is the line feed.
+    for at in (*length..whole.len()).step_by(11).chain([whole.len() - 1]) {
+        let mut flipped = whole.clone();
+        flipped[at] ^= 1;
+        fs::write(place.path(&dir), &flipped).unwrap();
+        assert_eq!(found(&dir), [format!("line {line}: checksum")], "byte {at}");
+        let store = JsonlStore::open(&dir).unwrap();
+        assert_eq!(everything(&mut *store.reader().unwrap())["r"], *lines, "byte {at}");
+        done(&store, accept("r", "after"));
+        drop(store);
+        let copy = format!("_root/r.jsonl.damaged-{length}");
+        assert_eq!(found(&dir), [format!("{copy}: damaged_tail")], "byte {at}");
+        assert_eq!(fs::read(dir.join(&copy)).unwrap(), flipped[*length..], "byte {at}");
+        fs::remove_file(dir.join(&copy)).unwrap();
+        assert_eq!(found(&dir), Vec::<String>::new(), "byte {at}");
+    }
+}
+
+#[test]
+fn an_end_that_a_cut_off_write_leaves_is_no_damage() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("store");
+    let (place, states) = history(&dir);
+    let whole = fs::read(place.path(&dir)).unwrap();
+    let ends: Vec<usize> = states.iter().map(|(length, _)| *length).collect();
+    let mut torn: Vec<Vec<u8>> = (ends[0] + 1..whole.len()).filter(|cut| !ends.contains(cut)).step_by(13).map(|cut| whole[..cut].to_vec()).collect();
+    // Between two lines of a batch.
+    torn.extend((ends[0] + 1..whole.len()).filter(|cut| !ends.contains(cut) && whole[cut - 1] == b'\n').map(|cut| whole[..cut].to_vec()));
+    // A page that was never written: its beginning, and the line feed alone.
+    let last = ends[ends.len() - 2];
+    torn.push([&whole[..last], &[0; 64], &whole[last + 64..]].concat());
+    torn.push([&whole[..whole.len() - 1], &[0]].concat());
+    for bytes in torn {
+        fs::write(place.path(&dir), &bytes).unwrap();
+        let length = ends.iter().rev().find(|end| **end < bytes.len()).unwrap();
+        assert!(matches!(&*found(&dir), [only] if only.ends_with(": torn_tail")), "{} bytes: {:?}", bytes.len(), found(&dir));
+        done(&JsonlStore::open(&dir).unwrap(), accept("r", "after"));
+        let copy = format!("_root/r.jsonl.torn-{length}");
+        assert_eq!(found(&dir), [format!("{copy}: leftover")], "{} bytes", bytes.len());
+        fs::remove_file(dir.join(copy)).unwrap();
+    }
+}
+
+#[test]
+fn copies_of_ends_go_with_their_session_and_are_no_other_sessions() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = JsonlStore::open(folder.path()).unwrap();
+    let others = ["r.jsonl.damaged-1", "r.jsonl.torn-1"];
+    store.commit(&[root("r"), root(others[0]), root(others[1])]).unwrap();
+    for name in others {
+        fs::write(folder.path().join("_root").join(name), "x\n").unwrap();
+    }
+    assert_eq!(found(folder.path()), ["_root/r.jsonl.damaged-1: damaged_tail", "_root/r.jsonl.torn-1: leftover"]);
+    done(&store, Op::Remove(Remove { session: sid("r"), discard: true }));
+    assert_eq!(found(folder.path()), Vec::<String>::new());
+    assert_eq!(open_reader(folder.path()).unwrap().sessions(None, 9).unwrap(), others.map(sid));
+}
+
+#[test]
+fn a_session_that_cannot_be_read_may_have_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let store = JsonlStore::open(dir).unwrap();
+    let long = "long ".repeat(60);
+    store.commit(&[root("r"), child("a", "r"), child("b", "r"), root("other"), root(&long)]).unwrap();
+    drop(store);
+    let change = |id: &str, parent: Option<&str>, at: usize| {
+        let path = Place::of(parent.map(sid).as_ref(), &sid(id)).path(dir);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[at] ^= 1;
+        fs::write(path, bytes).unwrap();
+    };
+    let runnable = |root: Option<&str>| {
+        let beside = open_reader(dir).unwrap().runnable(root.map(sid).as_ref(), 9).unwrap();
+        let own = JsonlStore::open(dir).unwrap().reader().unwrap().runnable(root.map(sid).as_ref(), 9).unwrap();
+        assert_eq!(beside, own);
+        own
+    };
+    let before = runnable(None);
+    assert_eq!(runnable(Some("r")), [sid("a"), sid("b")]);
+    // The header, a line in the middle, and the header of one whose name does not say its id.
+    let header = fs::read(Place::of(Some(&sid("r")), &sid("b")).path(dir)).unwrap().iter().position(|&byte| byte == b'\n').unwrap();
+    change("b", Some("r"), header + 30);
+    change("other", None, 30);
+    change(&long, None, 30);
+    assert_eq!(runnable(Some("r")), [sid("a"), sid("b")]);
+    assert_eq!(runnable(None).into_iter().filter(|id| !before.contains(id)).collect::<Vec<_>>(), [sid("other")]);
 }

@@ -89,13 +89,18 @@ impl Kept {
         }
     }
 
+    /// Tells whether its id is known to be its own: the name of a long id does not say it, and a header that cannot be read does not either.
+    fn is_named(&self, place: &Place) -> bool {
+        self.header.is_ok() || place.id().is_some()
+    }
+
     /// Tells whether it is a subagent, or might be one that is damaged.
     pub(super) fn is_subagent(&self) -> bool {
         !matches!(self.summary(), Ok(Summary { verdict: Verdict::Plain, .. }))
     }
 }
 
-/// Sessions that want a holder; for the writer's own process.
+/// Sessions that want a holder, or that may want one; for the writer's own process.
 #[derive(Debug, Default)]
 struct Work {
     known: Option<BTreeSet<SessionId>>,
@@ -407,7 +412,7 @@ impl View {
         }
     }
 
-    /// Returns the sessions that want a holder, in order of their ids.
+    /// Returns the sessions that want a holder, or that cannot be read and so may want one, in order of their ids.
     pub(super) fn work(&self) -> io::Result<BTreeSet<SessionId>> {
         let owned = self.is_owned();
         if owned {
@@ -442,7 +447,7 @@ impl View {
         let mut found = BTreeSet::new();
         for place in self.names(Index::all)? {
             if let Some(kept) = self.kept(&place, true)?
-                && kept.summary().is_ok_and(|summary| summary.head.wants_holder())
+                && kept.summary().map_or_else(|_| kept.is_named(&place), |summary| summary.head.wants_holder())
             {
                 found.insert(kept.id.clone());
             }

@@ -14,7 +14,7 @@ use super::{
     birth::new_name,
     index::REMOVED,
     job::is_named,
-    place::Place,
+    place::{DAMAGED, Place, TORN},
     scan::tombstone,
     shelf::{Beginning, Slot},
     view::Whole,
@@ -256,7 +256,7 @@ impl Writer {
 
     /// Takes the files of a removed session away. What stays is taken away by the next opening.
     pub(super) fn clear_away(&self, place: &Place) {
-        let cleared = self.disk.unlink(&place.path(&self.view.dir)).and_then(|()| clear_torn(&self.view.dir, place));
+        let cleared = self.disk.unlink(&place.path(&self.view.dir)).and_then(|()| clear_copies(&self.view.dir, place));
         match cleared {
             Err(error) if error.kind() != ErrorKind::NotFound => tracing::warn!(%error, "the file of a removed session could not be taken away"),
             _ => {}
@@ -264,12 +264,15 @@ impl Writer {
     }
 }
 
-/// Takes the copies away of what was torn off a session's file.
-fn clear_torn(dir: &Path, place: &Place) -> io::Result<()> {
-    let beginning = format!("{}{EXTENSION}.torn-", place.stem);
+/// Takes the copies away of what was cut off a session's file.
+fn clear_copies(dir: &Path, place: &Place) -> io::Result<()> {
+    let beginnings = [TORN, DAMAGED].map(|mark| format!("{}{EXTENSION}{mark}", place.stem));
     for entry in fs::read_dir(dir.join(&*place.folder))? {
         let entry = entry?;
-        if entry.file_name().as_encoded_bytes().starts_with(beginning.as_bytes()) {
+        let name = entry.file_name();
+        if beginnings.iter().any(|beginning| name.as_encoded_bytes().starts_with(beginning.as_bytes()))
+            && !name.as_encoded_bytes().ends_with(EXTENSION.as_bytes())
+        {
             fs::remove_file(entry.path())?;
         }
     }

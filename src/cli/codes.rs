@@ -179,7 +179,7 @@ mod tests {
         use std::fmt::Write;
 
         let mut text = String::from(
-            "# Errors and exit codes\n\nEvery error of `greenroom` is `error[CODE]: what happened` on stderr and `help: what to do`; with `--json` also\n`{\"error\": {\"code\", \"message\", \"help\"}}` on stdout. The code is what a script may rely on. A behaviour may fail a turn with a code of its own.\n\n",
+            "# Errors and exit codes\n\nEvery error of `greenroom` is `error[CODE]: what happened` on stderr and `help: what to do`; with `--json` also\n`{\"error\": {\"code\", \"message\", \"help\"}}` on stdout, beside the keys of the result where a failure has one (`run`, `send --wait`, `export`, `import`, `check`, `stress`). The code is what a script may rely on. A behaviour may fail a turn with a code of its own.\n\n",
         );
         text.push_str("| exit | means |\n|---|---|\n| 0 | done |\n");
         for (exit, means) in [

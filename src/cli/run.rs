@@ -68,13 +68,14 @@ impl RunArgs {
         options.seed = self.seed;
         options.timeout = self.timeout;
         let report = play(&program, options, terminal)?;
-        if terminal.is_json() {
-            terminal.json(&report)?;
-        } else if let Some(answer) = &report.answer {
+        if let (false, Some(answer)) = (terminal.is_json(), &report.answer) {
             terminal.said(answer)?;
+            terminal.flush()?;
         }
-        terminal.flush()?;
-        if report.exit_code() == 0 { Ok(()) } else { Err(unfinished(&report).answered()) }
+        if report.exit_code() != 0 {
+            return Err(unfinished(&report).answered(&report));
+        }
+        if terminal.is_json() { terminal.json(&report) } else { Ok(()) }
     }
 }
 

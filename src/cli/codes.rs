@@ -197,7 +197,7 @@ mod tests {
             writeln!(text, "| {} | {means} |", exit as u8).unwrap();
         }
         text.push_str(
-            "\nA `run` that has come to its end and failed exits with 1, whatever code the root's last turn or a session that cannot run has failed with.\n",
+            "\nA `run` that has come to its end and failed exits with 1, whatever code the turn of the root's last message or a session that cannot run has failed with.\nLater turns of the root that only take notes, of what children have done, do not make a failure good.\n",
         );
         text.push_str("\n| code | exit | what to do |\n|---|---|---|\n");
         for code in CODES {

@@ -93,7 +93,7 @@ fn json_has_the_documented_keys_and_a_failed_turn_is_exit_1() {
     let failed = desk.run(&["run", "story.toml", "--root", &root[..8], "--prompt", "And now?", "--json"]);
     assert_eq!((failed.exit, &failed.json()["failed"]), (1, &json!(1)), "{failed:?}");
     let help = format!("`greenroom log {root}` shows what led to it");
-    assert_eq!(failed.json()["error"], json!({"code": "SCRIPT_FAILED", "message": "the root's last turn failed: no more", "help": help}));
+    assert_eq!(failed.json()["error"], json!({"code": "SCRIPT_FAILED", "message": "the turn of the root's last message failed: no more", "help": help}));
     let with_error: Vec<_> = failed.json().as_object().unwrap().keys().cloned().collect();
     assert_eq!(with_error.len(), keys.len() + 1, "the report is whole: {with_error:?}");
 }

@@ -56,7 +56,7 @@ impl ImportArgs {
     }
 
     fn tell(&self, report: &ImportReport, terminal: &mut Terminal) -> Result<(), Failure> {
-        let ImportReport { imported, existing, released, troubles } = report;
+        let ImportReport { imported, held, existing, released, troubles } = report;
         let damaged = troubles.iter().filter(|trouble| trouble.is_damage()).count() as u64;
         let refused = troubles.len() as u64 - damaged;
         if !terminal.is_json() {
@@ -64,7 +64,7 @@ impl ImportArgs {
             terminal.line(format_args!("{imported} imported, {existing} skipped, {refused} refused, {damaged} damaged{activated}"))?;
         }
         terminal.flush()?;
-        if *imported > 0 && !self.activate {
+        if *held > 0 && !self.activate {
             let from = self.from.display().to_string();
             terminal.remark(format_args!("what waits in them is held: `greenroom import {} --activate` lets it run", Escaped(&from)));
         }

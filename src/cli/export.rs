@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use greenroom::{
     SessionId,
     session::{
@@ -27,10 +27,11 @@ use super::{
 /// A file that is there and the same stays; one that holds an earlier state of its session is replaced, so that the same command again is a backup; any other file
 /// is left alone, and the exit is 5. Wakes nobody and writes nothing to the store.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").args(["ids", "all"]).required(true))]
 #[command(after_help = "Example:\n  greenroom export --all --to backup\n  greenroom export 7f3a --tree --to /tmp/desk")]
 pub(crate) struct ExportArgs {
     /// The sessions, each by its id or a unique beginning of it.
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "ID", conflicts_with = "all")]
     ids: Vec<String>,
     /// Export every session of the store.
     #[arg(long)]

@@ -67,6 +67,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+fn turns(count: u64) -> String {
+    if count == 1 { "1 turn".to_owned() } else { format!("{count} turns") }
+}
+
 /// Prints a session and everything below it. Iterative, since a lineage may be as long as it likes.
 async fn print_forest(runtime: &Runtime, root: &SessionId, label: &str) -> Result<(), Box<dyn std::error::Error>> {
     let mut stack = vec![(0, root.clone(), format!("{label} [complete]"))];
@@ -77,7 +81,7 @@ async fn print_forest(runtime: &Runtime, root: &SessionId, label: &str) -> Resul
                 stack.push((
                     depth + 1,
                     listed.id.clone(),
-                    format!("{} [{}] {} turns", listed.label.as_deref().unwrap_or_default(), listed.status.as_str(), listed.turns),
+                    format!("{} [{}] {}", listed.label.as_deref().unwrap_or_default(), listed.status.as_str(), turns(listed.turns)),
                 ));
             }
         }

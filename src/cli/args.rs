@@ -72,4 +72,11 @@ pub(crate) enum Verb {
     Stress(stress::StressArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
+    /// Show the help of the program, or of a verb.
+    #[command(hide = true, after_help = "Example:\n  greenroom help\n  greenroom help run")]
+    Help {
+        /// The verb.
+        #[arg(value_name = "VERB")]
+        verb: Option<String>,
+    },
 }

@@ -81,12 +81,13 @@ impl CheckArgs {
         drop(bar);
         written?;
         let faults = tally.faults();
-        if terminal.is_json() {
-            terminal.json(&tally.json(rebuilt, faults == 0))?;
-        }
         terminal.flush()?;
         terminal.remark(tally.summary(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)));
-        if faults == 0 { Ok(()) } else { Err(tally.failure(faults)) }
+        let document = tally.json(rebuilt, faults == 0);
+        if faults > 0 {
+            return Err(tally.failure(faults).answered(&document));
+        }
+        if terminal.is_json() { terminal.json(&document) } else { Ok(()) }
     }
 }
 
@@ -185,7 +186,7 @@ impl Tally {
     fn failure(&self, faults: u64) -> Failure {
         let message = format!("{}: {}", span::count(faults, "fault"), self.list(|class| class.severity().is_fault()));
         let help = self.classes.keys().filter(|class| class.severity().is_fault()).map(|class| format!("{class}: {}", class.help()));
-        Failure::new("FAULTS_FOUND", message).help(help.collect::<Vec<_>>().join("\n      ")).answered()
+        Failure::new("FAULTS_FOUND", message).help(help.collect::<Vec<_>>().join("\n      "))
     }
 }
 
@@ -229,7 +230,8 @@ mod tests {
             text.push('\n');
         }
         text.push_str(
-            "## As JSON\n\n`--json` writes one document: `{schema_version, sessions, events, messages, findings, ok}`, with `rebuilt` after `--rebuild-index`. A finding is\n\
+            "## As JSON\n\n`--json` writes one document: `{schema_version, sessions, events, messages, findings, ok}`, with `rebuilt` after `--rebuild-index` and `error` where\n\
+             the exit is 7. A finding is\n\
              `{class, severity, session, place, seq?, order?, path?, line?, offset?, what, help}`; `session` is `null` for what belongs to none. `ok` is false exactly when the exit is 7.\n",
         );
         text

@@ -179,7 +179,7 @@ mod tests {
         use std::fmt::Write;
 
         let mut text = String::from(
-            "# Errors and exit codes\n\nEvery error of `greenroom` is `error[CODE]: what happened` on stderr and `help: what to do`; with `--json` also\n`{\"error\": {\"code\", \"message\", \"help\"}}` on stdout. The code is what a script may rely on. A behaviour may fail a turn with a code of its own.\n\n",
+            "# Errors and exit codes\n\nEvery error of `greenroom` is `error[CODE]: what happened` on stderr and `help: what to do`; with `--json` also\n`{\"error\": {\"code\", \"message\", \"help\"}}` on stdout, beside the keys of the result where a failure has one (`run`, `send --wait`, `export`, `import`, `check`, `stress`). The code is what a script may rely on. A behaviour may fail a turn with a code of its own.\n\n",
         );
         text.push_str("| exit | means |\n|---|---|\n| 0 | done |\n");
         for (exit, means) in [
@@ -197,7 +197,7 @@ mod tests {
             writeln!(text, "| {} | {means} |", exit as u8).unwrap();
         }
         text.push_str(
-            "\nA `run` that has come to its end and failed exits with 1, whatever code the root's last turn or a session that cannot run has failed with.\n",
+            "\nA `run` that has come to its end and failed exits with 1, whatever code the turn of the root's last message or a session that cannot run has failed with.\nLater turns of the root that only take notes, of what children have done, do not make a failure good.\n",
         );
         text.push_str("\n| code | exit | what to do |\n|---|---|---|\n");
         for code in CODES {

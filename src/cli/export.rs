@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use greenroom::{
     SessionId,
     session::{
@@ -27,10 +27,11 @@ use super::{
 /// A file that is there and the same stays; one that holds an earlier state of its session is replaced, so that the same command again is a backup; any other file
 /// is left alone, and the exit is 5. Wakes nobody and writes nothing to the store.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("what").args(["ids", "all"]).required(true))]
 #[command(after_help = "Example:\n  greenroom export --all --to backup\n  greenroom export 7f3a --tree --to /tmp/desk")]
 pub(crate) struct ExportArgs {
     /// The sessions, each by its id or a unique beginning of it.
-    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "ID", conflicts_with = "all")]
     ids: Vec<String>,
     /// Export every session of the store.
     #[arg(long)]
@@ -75,30 +76,33 @@ impl ExportArgs {
 
     fn tell(&self, report: &ExportReport, terminal: &mut Terminal) -> Result<(), Failure> {
         let ExportReport { written, replaced, unchanged, troubles } = report;
-        if terminal.is_json() {
-            let troubles: Vec<_> =
-                troubles.iter().map(|trouble| json!({"session": trouble.session(), "code": trouble.code(), "message": trouble.to_string()})).collect();
-            terminal.json(&json!({"to": self.to, "written": written, "replaced": replaced, "unchanged": unchanged, "troubles": troubles}))?;
-        } else {
+        if !terminal.is_json() {
             let sessions = span::count(written + replaced + unchanged, "session");
             let to = self.to.display().to_string();
             terminal.line(format_args!("{sessions} in {}: {written} written, {replaced} replaced, {unchanged} unchanged", Escaped(&to)))?;
         }
         terminal.flush()?;
-        failed(troubles)
+        let told: Vec<_> =
+            troubles.iter().map(|trouble| json!({"session": trouble.session(), "code": trouble.code(), "message": trouble.to_string()})).collect();
+        let document = json!({"to": self.to, "written": written, "replaced": replaced, "unchanged": unchanged, "troubles": told});
+        match failed(troubles) {
+            Some(failure) => Err(failure.answered(&document)),
+            None if terminal.is_json() => terminal.json(&document),
+            None => Ok(()),
+        }
     }
 }
 
-fn failed(troubles: &[ExportTrouble]) -> Result<(), Failure> {
+fn failed(troubles: &[ExportTrouble]) -> Option<Failure> {
     let is_damage =
         |trouble: &&ExportTrouble| matches!(trouble, ExportTrouble::Session { error, .. } if !matches!(error, LoadError::NotFound(_) | LoadError::Removed(_)));
     let damaged = troubles.iter().filter(is_damage).count() as u64;
     let all = troubles.len() as u64;
     let code = match (damaged, all) {
-        (_, 0) => return Ok(()),
+        (_, 0) => return None,
         (0, _) => "EXPORT_REFUSED",
         _ => "EXPORT_DAMAGED",
     };
     let failure = Failure::new(code, format!("{} not exported, {damaged} damaged", span::count(all, "session")));
-    Err(failure.findings(troubles.iter().map(ToString::to_string)).answered())
+    Some(failure.findings(troubles.iter().map(ToString::to_string)))
 }

@@ -20,6 +20,7 @@ use greenroom::{
     store_url::StoreUrlError,
     stress::StressError,
 };
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -40,7 +41,7 @@ struct Parts {
     findings: Vec<String>,
     facts: Map<String, Value>,
     exit: Option<Exit>,
-    /// Whether stdout has its JSON document already.
+    /// Whether the facts are a result that says all that the findings say.
     answered: bool,
 }
 
@@ -74,8 +75,12 @@ impl Failure {
         self
     }
 
-    /// Says that the result is on stdout although it is a failure: stderr alone says the rest.
-    pub(crate) fn answered(mut self) -> Self {
+    /// Gives the result, which is one although it is a failure: the keys of its JSON stand beside `error`, and the findings are for stderr alone.
+    pub(crate) fn answered(mut self, result: &impl Serialize) -> Self {
+        // What cannot be written as an object leaves the error, which is what a script looks for.
+        if let Ok(Value::Object(result)) = serde_json::to_value(result) {
+            self.0.facts.extend(result);
+        }
         self.0.answered = true;
         self
     }
@@ -95,11 +100,11 @@ impl Failure {
         let error = format!("error[{}]", self.0.code);
         terminal.remark(format_args!("{}: {}", paint.show(Role::Bad, error), EscapedLines(&self.0.message)));
         terminal.remark(format_args!("{}: {}", paint.show(Role::Heading, "help"), EscapedLines(help)));
-        if terminal.is_json() && !self.0.answered {
+        if terminal.is_json() {
             let mut document = Map::new();
             document.insert("error".to_owned(), json!({"code": self.0.code, "message": self.0.message, "help": help}));
             document.extend(self.0.facts.clone());
-            if !self.0.findings.is_empty() {
+            if !self.0.findings.is_empty() && !self.0.answered {
                 document.insert("findings".to_owned(), json!(self.0.findings));
             }
             // The failure is what ends the command; that it cannot be written changes nothing.

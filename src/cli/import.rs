@@ -56,30 +56,30 @@ impl ImportArgs {
     }
 
     fn tell(&self, report: &ImportReport, terminal: &mut Terminal) -> Result<(), Failure> {
-        let ImportReport { imported, existing, released, troubles } = report;
+        let ImportReport { imported, held, existing, released, troubles } = report;
         let damaged = troubles.iter().filter(|trouble| trouble.is_damage()).count() as u64;
         let refused = troubles.len() as u64 - damaged;
-        if terminal.is_json() {
-            let troubles: Vec<_> = troubles.iter().map(trouble).collect();
-            terminal.json(&json!({
-                "imported": imported, "skipped": existing, "refused": refused, "damaged": damaged, "activated": released, "troubles": troubles,
-            }))?;
-        } else {
+        if !terminal.is_json() {
             let activated = if self.activate { format!(", {released} activated") } else { String::new() };
             terminal.line(format_args!("{imported} imported, {existing} skipped, {refused} refused, {damaged} damaged{activated}"))?;
         }
         terminal.flush()?;
-        if *imported > 0 && !self.activate {
+        if *held > 0 && !self.activate {
             let from = self.from.display().to_string();
             terminal.remark(format_args!("what waits in them is held: `greenroom import {} --activate` lets it run", Escaped(&from)));
         }
+        let told: Vec<_> = troubles.iter().map(trouble).collect();
+        let document = json!({
+            "imported": imported, "skipped": existing, "refused": refused, "damaged": damaged, "activated": released, "troubles": told,
+        });
         let code = match (damaged, refused) {
+            (0, 0) if terminal.is_json() => return terminal.json(&document),
             (0, 0) => return Ok(()),
             (0, _) => "IMPORT_REFUSED",
             _ => "IMPORT_DAMAGED",
         };
         let message = format!("{} refused, {damaged} damaged", span::count(refused, "session"));
-        Err(Failure::new(code, message).findings(troubles.iter().map(ToString::to_string)).answered())
+        Err(Failure::new(code, message).findings(troubles.iter().map(ToString::to_string)).answered(&document))
     }
 }
 

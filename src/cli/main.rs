@@ -20,6 +20,9 @@ pub(crate) fn main() -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return refused(&error, &arguments),
     };
+    if let Verb::Help { verb } = &line.verb {
+        return help(verb.as_deref(), &arguments);
+    }
     let store_typed = matches.value_source("store") == Some(ValueSource::CommandLine);
     let mut terminal = Terminal::new(&line.global);
     let done = start_log(&line.global).and_then(|()| execute(&line, store_typed, &mut terminal)).and_then(|exit| terminal.flush().map(|()| exit));
@@ -50,7 +53,7 @@ fn execute(line: &CommandLine, store_typed: bool, terminal: &mut Terminal) -> Re
         Verb::Log(args) => args.execute(&url, terminal)?,
         Verb::Send(args) => args.execute(&url, terminal)?,
         Verb::Stress(args) => args.execute(store_typed.then_some(&url), terminal)?,
-        Verb::Completions(_) | Verb::Man(_) => {}
+        Verb::Completions(_) | Verb::Man(_) | Verb::Help { .. } => {}
         Verb::Interrupt(args) => args.execute(&url, terminal)?,
         Verb::Withdraw(args) => args.execute(&url, terminal)?,
         Verb::Export(args) => args.execute(&url, terminal)?,
@@ -75,6 +78,12 @@ fn start_log(global: &Global) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Shows what `--help` shows, or that there is no such verb.
+fn help(verb: Option<&str>, arguments: &[OsString]) -> ExitCode {
+    let words = std::iter::once("greenroom").chain(verb).chain(["--help"]);
+    CommandLine::command().try_get_matches_from(words).map_or_else(|shown| refused(&shown, arguments), |_| ExitCode::SUCCESS)
+}
+
 /// Takes clap's text apart: the first paragraph says what is wrong, the others what to do.
 fn usage(text: &str) -> Failure {
     let text = text.split("\nFor more information").next().unwrap_or_default();
@@ -82,6 +91,8 @@ fn usage(text: &str) -> Failure {
     let mut paragraphs = text.split("\n\n").map(str::trim).filter(|paragraph| !paragraph.is_empty());
     let failure = Failure::new("USAGE", paragraphs.next().unwrap_or_default());
     let help = paragraphs.map(|paragraph| paragraph.trim_start_matches("tip: ")).collect::<Vec<_>>().join("\n      ");
+    // Clap counts it as typed where the environment names it.
+    let help = help.replace(" --store <URL>", "");
     if help.is_empty() { failure } else { failure.help(help) }
 }
 

@@ -12,9 +12,9 @@ use greenroom::{
     run::{News, Observer, Progress as Far, RunReport},
     session::text::Escaped,
 };
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
+    bar::{Bar, Unit},
     paint::{Paint, Role},
     span,
     terminal::Terminal,
@@ -23,7 +23,7 @@ use super::{
 /// Watches a run: a bar where somebody looks, and with `-v` a line per finished turn.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    bar: ProgressBar,
+    bar: Bar,
     paint: Paint,
     turns_too: bool,
     /// The root once it is there, and the labels of the children that were seen to be created.
@@ -39,12 +39,7 @@ struct Seen {
 impl Progress {
     /// Watches on this terminal.
     pub(crate) fn new(terminal: &Terminal) -> Self {
-        let target = if terminal.watched() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(0), target);
-        // The template is a constant; were it wrong, the default bar would do.
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} children settled · {msg} · {elapsed}") {
-            bar.set_style(style.progress_chars("━╸ "));
-        }
+        let bar = Bar::new(terminal, Unit::Of("children settled"), 0);
         Self { bar, paint: terminal.paint_err(), turns_too: terminal.verbose() > 0, seen: Mutex::default() }
     }
 
@@ -55,12 +50,12 @@ impl Progress {
 
     /// Takes the bar away.
     pub(crate) fn end(&self) {
-        self.bar.finish_and_clear();
+        self.bar.end();
     }
 
     fn remark(&self, line: impl fmt::Display) {
         // Nobody reading it is no failure.
-        self.bar.suspend(|| drop(writeln!(std::io::stderr(), "{line}")));
+        self.bar.beside(|| drop(writeln!(std::io::stderr(), "{line}")));
     }
 
     fn happened(&self, occurrence: &Occurrence, far: Far) {
@@ -81,10 +76,10 @@ impl Progress {
         }
         // The root is live too.
         let busy = far.live.saturating_sub(1).min(far.children);
-        self.bar.set_length(far.children);
-        self.bar.set_position(far.children - busy);
+        self.bar.length(far.children);
+        self.bar.stand(far.children - busy);
         let failed = if far.failed > 0 { format!(" · {} failed", far.failed) } else { String::new() };
-        self.bar.set_message(format!("{}{failed}", span::count(far.turns, "turn")));
+        self.bar.say(format_args!("{}{failed}", span::count(far.turns, "turn")));
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
 const INTRODUCTION: &str = "\
 # The command line
 
-This page is made from the program: `greenroom --help` and `greenroom VERB --help` say the same. [errors.md](errors.md) has every error code,
+This page is made from the program: `greenroom help` and `greenroom help VERB` say the same. [errors.md](errors.md) has every error code,
 [guide.md](guide.md) shows the verbs at work.
 
 stdout carries the result and nothing else; progress and errors go to stderr. An id may be shortened to its beginning, four characters or more, as long as it is

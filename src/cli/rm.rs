@@ -99,17 +99,23 @@ impl RmArgs {
         if self.discard_pending {
             return Ok(());
         }
-        let mut findings = Vec::new();
+        let (mut findings, mut busy, mut damaged) = (Vec::new(), 0, 0);
         for id in ids {
-            findings.extend(work(reader, id)?.map(|work| format!("{id}: {work}")));
+            match work(reader, id)? {
+                Work::Nothing => {}
+                Work::Waits(what) => {
+                    busy += 1;
+                    findings.push(format!("{id}: {what}"));
+                }
+                Work::Unknown(error) => {
+                    damaged += 1;
+                    findings.push(error);
+                }
+            }
         }
-        match findings.len() as u64 {
-            0 => Ok(()),
-            n => Err(Failure::new(
-                "PENDING",
-                format!("{} still to do", if n == 1 { "1 session has work".to_owned() } else { format!("{n} sessions have work") }),
-            )
-            .findings(findings)),
+        match unsettled(busy, damaged) {
+            None => Ok(()),
+            Some(failure) => Err(failure.findings(findings)),
         }
     }
 
@@ -141,19 +147,42 @@ impl RmArgs {
     }
 }
 
-/// Says what a session still has to do.
-fn work(reader: &mut dyn Reader, id: &SessionId) -> Result<Option<String>, Failure> {
-    let damaged = |error: &dyn std::fmt::Display| Ok(Some(format!("damaged, so that nobody knows what waits: {error}")));
+/// What a session still has to do.
+enum Work {
+    Nothing,
+    Waits(String),
+    /// It is damaged, as this says.
+    Unknown(String),
+}
+
+/// Says why sessions cannot go, of which some have work and some are damaged.
+fn unsettled(busy: u64, damaged: u64) -> Option<Failure> {
+    let work = if busy == 1 { "1 session has work still to do".to_owned() } else { format!("{busy} sessions have work still to do") };
+    let unknown = if damaged == 1 { "1 session is damaged".to_owned() } else { format!("{damaged} sessions are damaged") };
+    let unknown = format!("{unknown}, so that nobody knows what waits");
+    match (busy, damaged) {
+        (0, 0) => None,
+        (_, 0) => Some(Failure::new("PENDING", work)),
+        (0, _) => {
+            Some(Failure::new("PENDING", unknown).help("bring it back from a backup or an export, or remove it as it is: `greenroom rm --discard-pending`"))
+        }
+        _ => Some(Failure::new("PENDING", format!("{work}; {unknown}"))),
+    }
+}
+
+/// Looks at what a session still has to do.
+fn work(reader: &mut dyn Reader, id: &SessionId) -> Result<Work, Failure> {
+    let damaged = |error: &dyn std::fmt::Display| Ok(Work::Unknown(error.to_string()));
     let header = match reader.header(id) {
         Ok(Some(header)) => header,
-        Ok(None) => return Ok(None),
+        Ok(None) => return Ok(Work::Nothing),
         Err(LoadError::Store(error)) => return Err(error.into()),
         Err(error) => return damaged(&error),
     };
     let traced = Traced { id: id.clone(), created_at: header.created_at, header: Ok(header) };
     let head = match reader.describe(&[traced], true)?.pop() {
         Some(Ok(description)) => description.head,
-        Some(Err(LoadError::NotFound(_) | LoadError::Removed(_))) | None => return Ok(None),
+        Some(Err(LoadError::NotFound(_) | LoadError::Removed(_))) | None => return Ok(Work::Nothing),
         Some(Err(error)) => return damaged(&error),
     };
     let mut words = Vec::new();
@@ -164,7 +193,7 @@ fn work(reader: &mut dyn Reader, id: &SessionId) -> Result<Option<String>, Failu
     if head.is_unfinished() {
         words.push("a turn that is not finished".to_owned());
     }
-    Ok(if words.is_empty() { None } else { Some(words.join(", ")) })
+    Ok(if words.is_empty() { Work::Nothing } else { Work::Waits(words.join(", ")) })
 }
 
 fn confirm(id: &SessionId, below: usize, terminal: &Terminal) -> Result<(), Failure> {

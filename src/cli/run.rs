@@ -22,6 +22,9 @@ use super::{
 /// Run a program file: open its root, give it the prompt, and go on until nobody in the tree has anything to do.
 ///
 /// stdout gets the root's last answer and nothing else. What a run that was cut off has left is taken up again with --root.
+///
+/// Exit 1 if the turn of the root's last message failed or was aborted, or if a session has work and cannot run. Later turns that only take notes, of what
+/// children have done, do not make a failure good.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  greenroom run examples/review.toml --set dir=src\n  greenroom run examples/review.toml --root 7f3a")]
 pub(crate) struct RunArgs {
@@ -68,13 +71,14 @@ impl RunArgs {
         options.seed = self.seed;
         options.timeout = self.timeout;
         let report = play(&program, options, terminal)?;
-        if terminal.is_json() {
-            terminal.json(&report)?;
-        } else if let Some(answer) = &report.answer {
+        if let (false, Some(answer)) = (terminal.is_json(), &report.answer) {
             terminal.said(answer)?;
+            terminal.flush()?;
         }
-        terminal.flush()?;
-        if report.exit_code() == 0 { Ok(()) } else { Err(unfinished(&report).answered()) }
+        if report.exit_code() != 0 {
+            return Err(unfinished(&report).answered(&report));
+        }
+        if terminal.is_json() { terminal.json(&report) } else { Ok(()) }
     }
 }
 
@@ -124,12 +128,13 @@ fn failed(error: RunError, program: &Program, progress: &Progress) -> Failure {
 pub(crate) fn unfinished(report: &RunReport) -> Failure {
     let root = &report.root;
     let failure = match &report.outcome {
-        Some(TurnEnd::Error { code, message }) => Failure::new(code.clone(), format!("the root's last turn failed: {message}")),
+        Some(TurnEnd::Error { code, message }) => Failure::new(code.clone(), format!("the turn of the root's last message failed: {message}")),
         Some(TurnEnd::Completed) => match report.stuck.first() {
             Some(stuck) => Failure::new(stuck.code, stuck_line(report.stuck.len())),
             None => Failure::new("TURN_FAILED", "the run did not come to its end"),
         },
-        Some(other) => Failure::new("TURN_FAILED", format!("the root's last turn ended as {}", other.as_str())),
+        Some(TurnEnd::Aborted { .. }) => Failure::new("TURN_FAILED", "the turn of the root's last message was aborted"),
+        Some(other) => Failure::new("TURN_FAILED", format!("the turn of the root's last message ended as {}", other.as_str())),
         None => match report.stuck.first() {
             Some(stuck) => Failure::new(stuck.code, format!("the root cannot run: {}", stuck.reason)),
             None => Failure::new("TURN_FAILED", "the root has had no turn"),

@@ -182,19 +182,20 @@ impl Sent {
         let fail = |code: &str, what: String| Failure::new(code.to_owned(), what).fact("message_id", json!(self.id));
         match served {
             Some(Served::Ended { turn, reason, answer }) => {
-                if terminal.is_json() {
-                    let (outcome, code) = (reason.as_str(), reason.error_code());
-                    terminal.json(&json!({"message_id": self.id, "turn": turn, "outcome": outcome, "code": code, "answer": answer}))?;
-                } else if let Some(answer) = answer {
-                    terminal.said(&answer)?;
+                let document = json!({
+                    "message_id": self.id, "turn": turn, "outcome": reason.as_str(), "code": reason.error_code(), "answer": answer,
+                });
+                if let (false, Some(answer)) = (terminal.is_json(), &answer) {
+                    terminal.said(answer)?;
                 }
                 let failure = match &reason {
+                    TurnEnd::Completed if terminal.is_json() => return terminal.json(&document),
                     TurnEnd::Completed => return Ok(()),
                     TurnEnd::Error { code, message } => fail(code, format!("turn {turn} failed: {message}")),
                     TurnEnd::Aborted { cause } => fail("TURN_FAILED", format!("turn {turn} was aborted: {cause}")),
                     other => fail("TURN_FAILED", format!("turn {turn} ended as {}", other.as_str())),
                 };
-                Err(failure.exit(Exit::Failed).answered())
+                Err(failure.exit(Exit::Failed).answered(&document))
             }
             Some(Served::Withdrawn) => Err(fail("MESSAGE_WITHDRAWN", format!("message {} was taken back", self.id))),
             None => {

@@ -103,9 +103,7 @@ impl StressArgs {
         let report = on_runtime(stress(&options, &observe))?;
         drop(bar);
         let report = report.map_err(failed)?;
-        if terminal.is_json() {
-            terminal.json(&report)?;
-        } else {
+        if !terminal.is_json() {
             let paint = terminal.paint();
             for line in table(&report, paint) {
                 terminal.line(line)?;
@@ -113,7 +111,10 @@ impl StressArgs {
         }
         terminal.flush()?;
         drop(temporary);
-        if report.is_clean() { Ok(()) } else { Err(unclean(&report).answered()) }
+        if !report.is_clean() {
+            return Err(unclean(&report).answered(&report));
+        }
+        if terminal.is_json() { terminal.json(&report) } else { Ok(()) }
     }
 
     fn options(&self, store: StoreUrl, terminal: &Terminal) -> Result<StressOptions, Failure> {

@@ -38,7 +38,7 @@ pub struct RunReport {
     pub wall_ms: u64,
     /// The URL of the store.
     pub store: String,
-    /// How the root's last turn ended; a failed turn is not made good by later ones that only took notes. `None` if it has had no turn.
+    /// How the turn of the root's last message ended; a failure is not made good by later turns that only took notes. `None` if it has had no turn.
     #[serde(skip)]
     pub outcome: Option<TurnEnd>,
     /// Sessions that have work and cannot run.
@@ -65,7 +65,7 @@ pub struct Stuck {
 }
 
 impl RunReport {
-    /// Returns the exit code of the command line: 0 if the root's last turn completed and nothing is stuck, else 1.
+    /// Returns the exit code of the command line: 0 if that turn completed and nothing is stuck, else 1.
     pub fn exit_code(&self) -> u8 {
         u8::from(self.outcome != Some(TurnEnd::Completed) || !self.stuck.is_empty())
     }

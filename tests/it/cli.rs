@@ -48,8 +48,16 @@ pub(crate) struct Said {
 }
 
 impl Said {
+    /// Reads the document of stdout. Whatever fails says so in it, too: the same code as on stderr.
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {self:?}"))
+        let document: Value = serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {self:?}"));
+        let error = &document["error"];
+        match error["code"].as_str() {
+            Some(code) => assert!(self.exit != 0 && self.err.contains(&format!("error[{code}]: ")), "{self:?}"),
+            None => assert_eq!(self.exit, 0, "no code in {self:?}"),
+        }
+        assert!(self.exit == 0 || (error["message"].is_string() && error["help"].is_string()), "{self:?}");
+        document
     }
 
     /// Shows all of it in one text, for snapshots.

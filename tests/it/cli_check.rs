@@ -86,6 +86,10 @@ fn every_fault_has_a_line_and_the_exit_says_so() {
         said.json(),
         json!({
             "schema_version": 1, "sessions": 1, "events": 2, "messages": 1, "ok": false,
+            "error": {
+                "code": "FAULTS_FOUND", "message": "1 fault: 1 checksum",
+                "help": "checksum: a bit has changed on the disk or somebody edited the record; bring the session back from a backup or an export",
+            },
             "findings": [{
                 "class": "checksum", "severity": "damage", "session": "child-1", "place": "event 0", "seq": 0, "what": "checksum mismatch",
                 "help": "a bit has changed on the disk or somebody edited the record; bring the session back from a backup or an export",

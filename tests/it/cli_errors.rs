@@ -26,6 +26,45 @@ fn a_usage_error_is_an_error_like_any_other() {
 }
 
 #[test]
+fn what_is_missing_is_named_and_nothing_else() {
+    let desk = Desk::new();
+    let url = desk.url();
+    for words in [&["send", "abcd"][..], &["send", "abcd", "--store", &url]] {
+        let mut command = desk.command(words);
+        let said = Said::of(&command.env("GREENROOM_STORE", &url).output().unwrap());
+        insta::allow_duplicates! {
+            insta::assert_snapshot!(said.all(), @r#"
+            exit 2
+            ---
+            error[USAGE]: the following required arguments were not provided:
+              <TEXT>
+            help: Usage: greenroom send <ID> <TEXT>
+            "#);
+        }
+    }
+    insta::assert_snapshot!(desk.run(&["export", "--to", "backup"]).all(), @r#"
+    exit 2
+    ---
+    error[USAGE]: the following required arguments were not provided:
+      <ID|--all>
+    help: Usage: greenroom export --to <DIR> <ID|--all>
+    "#);
+    assert_eq!(desk.run(&["export", "abcd", "--all", "--to", "backup"]).exit, 2);
+}
+
+#[test]
+fn help_is_a_verb_too() {
+    let desk = Desk::new();
+    assert_eq!(desk.run(&["help"]), desk.run(&["--help"]));
+    for verb in desk.verbs() {
+        let said = desk.run(&["help", &verb]);
+        assert_eq!((said.exit, &said), (0, &desk.run(&[&verb, "--help"])));
+    }
+    assert_eq!(desk.run(&["help", "bark"]), desk.run(&["bark"]));
+    assert_eq!(desk.run(&["help", "bark", "--json"]).json()["error"]["code"], "USAGE");
+}
+
+#[test]
 fn every_verb_shows_an_example() {
     let desk = Desk::new();
     for verb in desk.verbs() {

@@ -15,6 +15,18 @@ use crate::{
 };
 
 #[test]
+fn of_what_waits_an_import_speaks_only_where_something_does() {
+    let desk = Desk::new();
+    cli::root(&desk.store(), "idle", "nothing to do", 1_000);
+    assert_eq!(desk.run(&["export", "idle", "--to", "idle"]).exit, 0);
+    insta::assert_snapshot!(other(&desk, &["import", "idle"]).all(), @r#"
+    exit 0
+    1 imported, 0 skipped, 0 refused, 0 damaged
+    ---
+    "#);
+}
+
+#[test]
 fn what_was_imported_waits_and_is_served_once_when_it_is_activated() {
     let desk = Desk::new();
     let store = desk.store();

@@ -127,9 +127,9 @@ fn a_damaged_session_is_removed_when_that_is_said() {
     insta::assert_snapshot!(said.all(), @r#"
     exit 1
     ---
-    once: damaged, so that nobody knows what waits: session once is damaged at event 1: checksum mismatch
-    error[PENDING]: 1 session has work still to do
-    help: messages wait; run the session first, or discard them: `greenroom rm --discard-pending`
+    session once is damaged at event 1: checksum mismatch
+    error[PENDING]: 1 session is damaged, so that nobody knows what waits
+    help: bring it back from a backup or an export, or remove it as it is: `greenroom rm --discard-pending`
     "#);
     assert_eq!(desk.run(&["rm", "once", "--yes", "--discard-pending"]).exit, 0);
     assert!(matches!(desk.store().commit(&[Op::Remove(Remove { session: id("once"), discard: false })]).unwrap()[..], [Ok(Done::Removed)]));

@@ -114,7 +114,10 @@ fn json_has_the_documented_keys_and_a_failed_turn_is_exit_1() {
     assert_eq!((nothing.exit, nothing.out.as_str()), (0, "started in Lyon\n"), "the prompt is given once");
     let failed = desk.run(&["run", "story.toml", "--root", &root[..8], "--prompt", "And now?", "--json"]);
     assert_eq!((failed.exit, &failed.json()["failed"]), (1, &json!(1)), "{failed:?}");
-    assert!(failed.err.contains("the root's last turn failed: no more"), "{failed:?}");
+    let help = format!("`greenroom log {root}` shows what led to it");
+    assert_eq!(failed.json()["error"], json!({"code": "SCRIPT_FAILED", "message": "the turn of the root's last message failed: no more", "help": help}));
+    let with_error: Vec<_> = failed.json().as_object().unwrap().keys().cloned().collect();
+    assert_eq!(with_error.len(), keys.len() + 1, "the report is whole: {with_error:?}");
 }
 
 #[test]

@@ -138,6 +138,7 @@ fn a_bar_is_shown_where_somebody_looks_and_taken_away_at_the_end() {
         let Some(said) = desk.on_terminal(&format!("$G {words} >out.txt"), "") else { return };
         assert_eq!(said.exit, 0, "{words}: {said:?}");
         assert!(said.out.contains(BAR), "{words} showed no bar: {said:?}");
+        assert!(!said.out.contains("/0 ") && !said.out.contains("·  ·"), "{words} showed a bar of nothing: {said:?}");
         let lines = screen(&said.out);
         assert!(!lines.iter().any(|line| line.contains(BAR) || line.is_empty()), "{words} left something: {lines:#?}");
         let out = fs::read_to_string(desk.path("out.txt")).unwrap();
@@ -148,6 +149,18 @@ fn a_bar_is_shown_where_somebody_looks_and_taken_away_at_the_end() {
         assert!(out.lines().count() == 1 && serde_json::from_str::<serde_json::Value>(&out).unwrap().is_object(), "{words}: {out:?}");
         assert!(!screen(&said.out).iter().any(|line| line.contains(BAR)), "{words}: {said:?}");
     }
+}
+
+#[test]
+fn what_has_no_length_has_no_bar() {
+    let desk = Desk::new();
+    desk.write(
+        "alone.toml",
+        "run = { root = \"editor\", prompt = \"Go.\" }\nagents.editor = { behavior = \"script\", turns = [[{ sleep = \"300ms\" }, { say = \"done\" }]] }\n",
+    );
+    let Some(said) = desk.on_terminal("$G run alone.toml", "") else { return };
+    assert_eq!(said.exit, 0, "{said:?}");
+    assert!(said.out.contains("1 turn") && !said.out.contains(BAR), "{said:?}");
 }
 
 #[test]

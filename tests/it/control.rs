@@ -134,7 +134,7 @@ fn a_run_whose_last_turn_was_interrupted_has_failed() {
     assert_eq!(hanging.control(&["interrupt"]).exit, 0);
     let said = hanging.finish();
     assert_eq!((said.exit, said.out.as_str()), (1, ""), "{said:?}");
-    assert!(said.err.contains("error[TURN_FAILED]: the root's last turn ended as aborted\n"), "{said:?}");
+    assert!(said.err.contains("error[TURN_FAILED]: the turn of the root's last message was aborted\n"), "{said:?}");
     hanging.is_gone();
 }
 

@@ -166,6 +166,12 @@ impl Import {
         self.checked.get_or_init(|| self.look()).as_ref().map(|_| ()).map_err(Clone::clone)
     }
 
+    /// Tells whether something of the session will wait until it is released. An import that is not to be written holds nothing. Costs what
+    /// [`verify`](Self::verify) costs.
+    pub fn holds(&self) -> bool {
+        self.checked.get_or_init(|| self.look()).as_ref().is_ok_and(|checked| checked.head.held > 0)
+    }
+
     /// Returns what a store may write.
     pub(super) fn check(&self) -> Result<Checked, Refused> {
         self.checked.get_or_init(|| self.look()).clone().map_err(Into::into)

@@ -41,6 +41,8 @@ const BATCH_RELEASES: usize = 256;
 pub struct ImportReport {
     /// Sessions that were not there before.
     pub imported: u64,
+    /// How many of those had something to do, which is held. Those that were let go since are counted, too.
+    pub held: u64,
     /// Sessions that were there, the same.
     pub existing: u64,
     /// Sessions of which something was let go.
@@ -130,7 +132,7 @@ impl ImportTrouble {
 /// export_folder(&mut *reader, &all, folder.path(), &mut |_| ())?;
 /// let other = MemoryStore::new();
 /// let report = import_folder(&other, folder.path(), true, &mut |_| ())?;
-/// assert_eq!((report.imported, report.released), (1, 1));
+/// assert_eq!((report.imported, report.held, report.released), (1, 1, 1));
 /// assert_eq!(other.reader()?.runnable(None, 9)?, [root]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -255,7 +257,10 @@ impl Batch<'_> {
         for ((op, path), result) in self.ops.drain(..).zip(self.paths.drain(..)).zip(results) {
             match result {
                 Ok(Done::Imported { existing: true }) => report.existing += 1,
-                Ok(_) => report.imported += 1,
+                Ok(_) => {
+                    report.imported += 1;
+                    report.held += u64::from(matches!(&op, Op::Import(import) if import.holds()));
+                }
                 Err(refused) => report.troubles.push(ImportTrouble::Refused { path, session: op.session().clone(), refused }),
             }
         }

@@ -208,8 +208,8 @@ impl BareStore {
             }
             self.conn
                 .prepare_cached(
-                    "INSERT OR REPLACE INTO tally(one, sessions, events, messages, removals, work, work_sum, orphans, orphan_sum, crc)
-                     VALUES(1, ?1, ?2, ?3, 0, ?4, ?5, 0, 0, ?6)",
+                    "INSERT OR REPLACE INTO tally(one, sessions, events, messages, removals, held, work, work_sum, orphans, orphan_sum, crc)
+                     VALUES(1, ?1, ?2, ?3, 0, 0, ?4, ?5, 0, 0, ?6)",
                 )?
                 .execute(params![last.0, last.1, last.2, i64::try_from(self.sessions.len())?, i64::MAX / 3, u32::MAX / 3])?;
             self.conn

@@ -436,6 +436,24 @@ fn play(kind: Kind, moves: &[Move]) {
     world.compare();
 }
 
+/// A release adds no record, so only what is held tells that a derived row is older.
+#[test]
+fn a_row_from_before_a_release_is_known_as_old() {
+    let batch = |intent| Move::Batch { second: false, intents: vec![intent] };
+    for restored in [Damage::RestoreOne(2), Damage::RestoreAll] {
+        play(
+            Kind::Sqlite,
+            &[
+                batch(Intent::Root { session: 5, message: true, time: 0 }),
+                batch(Intent::Import { session: 2, from: 5 }),
+                Move::Damage(Damage::Remember),
+                batch(Intent::Release { session: 2 }),
+                Move::Damage(restored),
+            ],
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(config())]
 

@@ -16,7 +16,8 @@ use crate::{
     store::{LoadError, Member, StoreError, Traced},
 };
 
-/// What rows can say of a session `s`, in the forms that cost SQLite least: what it was found by, its derived row, where its log and its inbox end, who holds it, whether it may have children.
+/// What rows can say of a session `s`, in the forms that cost SQLite least: what it was found by, its derived row, where its log and its inbox end, who holds it, whether it may have children, how much of
+/// it is held.
 macro_rules! said {
     () => {
         "s.sid, s.crc, m.head, m.head_crc, m.verdict, m.verdict_crc,
@@ -24,7 +25,8 @@ macro_rules! said {
          (SELECT ord FROM inbox WHERE sid = s.sid AND state = 0 ORDER BY ord DESC LIMIT 1),
          (SELECT ord FROM inbox WHERE sid = s.sid AND state = 1 ORDER BY ord DESC LIMIT 1),
          l.owner,
-         CASE WHEN s.id IN (SELECT parent_id FROM session) THEN 1 ELSE 0 END"
+         CASE WHEN s.id IN (SELECT parent_id FROM session) THEN 1 ELSE 0 END,
+         (SELECT count(*) FROM inbox WHERE sid = s.sid AND held != 0)"
     };
 }
 
@@ -120,6 +122,8 @@ fn from_row(child: &Traced, found: &Found, row: &Row<'_>, first: usize) -> Resul
     let Some(head) = whole_head(&child.id, row, first)? else { return Ok(None) };
     let Some(verdict) = whole_verdict(&child.id, found.crc, row, first + 2)? else { return Ok(None) };
     let next = |last: Option<i64>| last.map_or(0, |last| log::unsigned(last).saturating_add(1));
-    let fresh = head.next_seq == next(row.get(first + 4)?) && head.next_order == next(row.get::<_, Option<i64>>(first + 5)?.max(row.get(first + 6)?));
+    let ends = head.next_seq == next(row.get(first + 4)?) && head.next_order == next(row.get::<_, Option<i64>>(first + 5)?.max(row.get(first + 6)?));
+    // A release adds nothing to either end.
+    let fresh = ends && head.held == log::unsigned(row.get(first + 9)?);
     Ok(fresh.then_some(Summary { head, verdict }))
 }

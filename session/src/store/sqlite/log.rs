@@ -248,6 +248,12 @@ pub(super) fn next_order(conn: &Connection, sid: i64) -> rusqlite::Result<Order>
     Ok(last.map_or(0, |last| unsigned(last.saturating_add(1))))
 }
 
+/// Returns how many records of a session are held.
+pub(super) fn held(conn: &Connection, sid: i64) -> rusqlite::Result<u64> {
+    let held: i64 = conn.prepare_cached("SELECT count(*) FROM inbox WHERE sid = ?1 AND held != 0")?.query_row([sid], |row| row.get(0))?;
+    Ok(unsigned(held))
+}
+
 /// Reads a whole session.
 pub(super) fn load(conn: &Connection, id: &SessionId) -> Result<Log, LoadError> {
     let found = require(conn, id)?;

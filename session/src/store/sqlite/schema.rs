@@ -84,6 +84,7 @@ CREATE TABLE tally(
     events INTEGER NOT NULL,
     messages INTEGER NOT NULL,
     removals INTEGER NOT NULL,
+    held INTEGER NOT NULL,
     work INTEGER NOT NULL,
     work_sum INTEGER NOT NULL,
     orphans INTEGER NOT NULL,

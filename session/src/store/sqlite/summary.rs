@@ -6,7 +6,7 @@
 use rusqlite::{Connection, Row, params};
 
 use super::{
-    log::{Found, bytes, crc_of, load_found, next_order, next_seq},
+    log::{Found, bytes, crc_of, held, load_found, next_order, next_seq},
     scan,
 };
 use crate::{
@@ -62,7 +62,8 @@ pub(super) fn read(conn: &Connection, id: &SessionId, found: &Found) -> rusqlite
     let mut rows = query.query([found.sid])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let (Some(head), Some(verdict)) = (whole_head(id, row, 0)?, whole_verdict(id, found.crc, row, 2)?) else { return Ok(None) };
-    let fresh = head.next_seq == next_seq(conn, found.sid)? && head.next_order == next_order(conn, found.sid)?;
+    // A release adds nothing to either end.
+    let fresh = head.next_seq == next_seq(conn, found.sid)? && head.next_order == next_order(conn, found.sid)? && head.held == held(conn, found.sid)?;
     let indexed = head.wants_holder() == (row.get::<_, i64>(4)? != 0);
     Ok((fresh && indexed).then_some(Summary { head, verdict }))
 }

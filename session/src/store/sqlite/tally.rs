@@ -35,13 +35,15 @@ impl Count {
     }
 }
 
-/// Up to which rows the ground tables go. Only removals delete rows, and each adds one of its own, so that something moves with every change.
+/// Up to which rows the ground tables go. Only removals delete rows, and each adds one of its own; a release adds none and changes how
+/// many are held. So something moves with every change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Extent {
     pub(super) sessions: i64,
     events: i64,
     messages: i64,
     pub(super) removals: i64,
+    held: i64,
 }
 
 /// What is known of the whole store.
@@ -69,18 +71,18 @@ pub(super) fn id_hash(id: &str) -> i64 {
 fn extent(conn: &Connection) -> rusqlite::Result<Extent> {
     conn.prepare_cached(
         "SELECT coalesce((SELECT max(sid) FROM session), 0), coalesce((SELECT max(rowid) FROM event), 0), coalesce((SELECT max(id) FROM inbox), 0),
-                coalesce((SELECT max(number) FROM removed), 0)",
+                coalesce((SELECT max(number) FROM removed), 0), (SELECT count(*) FROM inbox WHERE held != 0)",
     )?
     .query_row([], extent_of)
 }
 
 fn extent_of(row: &Row<'_>) -> rusqlite::Result<Extent> {
-    Ok(Extent { sessions: row.get(0)?, events: row.get(1)?, messages: row.get(2)?, removals: row.get(3)? })
+    Ok(Extent { sessions: row.get(0)?, events: row.get(1)?, messages: row.get(2)?, removals: row.get(3)?, held: row.get(4)? })
 }
 
 fn crc(tally: &Tally, extent: Extent) -> u32 {
     let Tally { work, orphans } = tally;
-    let fields = [extent.sessions, extent.events, extent.messages, extent.removals, work.number, work.sum, orphans.number, orphans.sum];
+    let fields = [extent.sessions, extent.events, extent.messages, extent.removals, extent.held, work.number, work.sum, orphans.number, orphans.sum];
     fields.iter().fold(crc32c::crc32c(b"t\0"), |crc, field| crc32c::crc32c_append(crc, &field.to_be_bytes()))
 }
 
@@ -100,10 +102,10 @@ pub(super) enum Kept {
 /// Looks at the row.
 pub(super) fn look(conn: &Connection) -> rusqlite::Result<Kept> {
     let row = conn
-        .prepare_cached("SELECT sessions, events, messages, removals, work, work_sum, orphans, orphan_sum, crc FROM tally")?
+        .prepare_cached("SELECT sessions, events, messages, removals, held, work, work_sum, orphans, orphan_sum, crc FROM tally")?
         .query_row([], |row| {
-            let tally = Tally { work: Count { number: row.get(4)?, sum: row.get(5)? }, orphans: Count { number: row.get(6)?, sum: row.get(7)? } };
-            Ok((extent_of(row)?, tally, crc_of(row, 8)?))
+            let tally = Tally { work: Count { number: row.get(5)?, sum: row.get(6)? }, orphans: Count { number: row.get(7)?, sum: row.get(8)? } };
+            Ok((extent_of(row)?, tally, crc_of(row, 9)?))
         })
         .optional()?;
     let now = extent(conn)?;
@@ -129,14 +131,15 @@ pub(super) fn read(conn: &Connection) -> rusqlite::Result<Option<Tally>> {
 pub(super) fn write(conn: &Connection, tally: &Tally) -> rusqlite::Result<()> {
     let now = extent(conn)?;
     conn.prepare_cached(
-        "INSERT OR REPLACE INTO tally(one, sessions, events, messages, removals, work, work_sum, orphans, orphan_sum, crc)
-         VALUES(1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "INSERT OR REPLACE INTO tally(one, sessions, events, messages, removals, held, work, work_sum, orphans, orphan_sum, crc)
+         VALUES(1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?
     .execute(params![
         now.sessions,
         now.events,
         now.messages,
         now.removals,
+        now.held,
         tally.work.number,
         tally.work.sum,
         tally.orphans.number,

@@ -29,7 +29,7 @@ pub(super) fn faults() -> Vec<Fault> {
     plant("a header's text", Box::new(sql("UPDATE session SET header = replace(header, '1000', '1001') WHERE id = 'r'")), &["r header: checksum"]);
     plant("a header's checksum", Box::new(sql("UPDATE session SET crc = crc + 1 WHERE id = 'c2'")), &["c2 header: checksum"]);
     plant("a message's text", Box::new(sql("UPDATE inbox SET body = replace(body, 'text', 'lies') WHERE sid = 1 AND ord = 2")), &["r message 2: checksum"]);
-    plant("a message made held", Box::new(sql("UPDATE inbox SET held = 1 WHERE sid = 1 AND ord = 2")), &["r message 2: checksum"]);
+    plant("a message made held", Box::new(sql("UPDATE inbox SET held = 1 WHERE sid = 1 AND ord = 2")), &["r message 2: checksum", "index tally: index_stale"]);
     plant("what remains of a message", Box::new(sql("UPDATE inbox SET hash = zeroblob(16) WHERE sid = 1 AND ord = 0")), &["r message 0: checksum"]);
     plant("the name of one that has left", Box::new(sql("UPDATE inbox SET message_id = 'x' WHERE sid = 1 AND ord = 0")), &["r message 0: checksum"]);
     plant(

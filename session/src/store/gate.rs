@@ -5,9 +5,8 @@
 //! its place: the next attempt waits with it, or, if there is none by then, it gives the turn back at once.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{File, TryLockError},
     io,
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
@@ -49,12 +48,6 @@ enum Place {
 }
 
 impl Gate {
-    /// Opens the gate of the store at `path`, creating its lock file `lock` if absent.
-    pub(super) fn open(lock: &Path, path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(lock)?;
-        Ok(Self::new(file, path))
-    }
-
     /// Makes a gate of an open lock file that belongs to the store at `path`.
     pub(super) fn new(file: File, path: &Path) -> Self {
         let row = Row { file, place: Mutex::new(Place::None), moved: Condvar::new() };

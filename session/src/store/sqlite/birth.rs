@@ -175,7 +175,8 @@ pub(super) fn leftovers(path: &Path) -> io::Result<Vec<String>> {
 ///
 /// SQLite's own waiting is not fair: of eight writers three would never get to write.
 pub(super) fn gate(path: &Path) -> io::Result<Gate> {
-    Gate::open(&beside(path, "-lock"), path)
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(beside(path, "-lock"))?;
+    Ok(Gate::new(file, path))
 }
 
 /// Refuses a place where the shared memory of a WAL, or a lock, is not shared by everybody.

@@ -4,9 +4,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     error::Stop,
-    kept::{Known, known},
+    kept::known,
     log::{self, Found, bytes, crc_of, kind_column, signed, unsigned},
-    summary::{self, Summary},
+    summary::Summary,
     tally::{self, id_hash, sid_hash},
     write::{Batch, creation_hash, text},
 };
@@ -88,14 +88,7 @@ impl Batch<'_> {
         for (line, body) in inbox.iter().zip(&op.bytes().messages) {
             self.insert_line(id, found.sid, line, body)?;
         }
-        let summary = Summary { head, verdict };
-        summary::put(self.conn, id, &found, &summary)?;
-        let work = summary.head.wants_holder();
-        if work {
-            self.memory.tally.work.add(sid_hash(found.sid));
-        }
-        self.memory.sessions.insert(id.clone(), Known { found, head: summary.head, tallied: work, dirty: false });
-        self.changed = true;
+        self.enter_session(id, found, Summary { head, verdict })?;
         Ok(Done::Imported { existing: false })
     }
 

@@ -130,7 +130,12 @@ impl<'a> Batch<'a> {
             self.insert_message(id, found.sid, head.next_order, message, &body)?;
             head.accept(message, false);
         }
-        let summary = Summary { head, verdict };
+        self.enter_session(id, found, Summary { head, verdict })?;
+        Ok(Done::Created { header, existing: false })
+    }
+
+    /// Writes what is derived of a session that has just come, and remembers it.
+    pub(super) fn enter_session(&mut self, id: &SessionId, found: Found, summary: Summary) -> Result<(), Stop> {
         summary::put(self.conn, id, &found, &summary)?;
         let work = summary.head.wants_holder();
         if work {
@@ -138,7 +143,7 @@ impl<'a> Batch<'a> {
         }
         self.memory.sessions.insert(id.clone(), Known { found, head: summary.head, tallied: work, dirty: false });
         self.changed = true;
-        Ok(Done::Created { header, existing: false })
+        Ok(())
     }
 
     /// Tells whether a session that is there was created with the same events and the same message.

@@ -233,9 +233,9 @@ pub(crate) fn child(store: &dyn Store, name: &str, parent: &str, descriptor: &De
 
 /// A child whose descriptor is this data, whatever it is; without any, a fork.
 pub(crate) fn odd_child(store: &dyn Store, name: &str, parent: &str, descriptor: Option<Value>, time: u64) {
-    let bodies = descriptor.clone().map(Body::Descriptor).into_iter().chain([Body::EndSeed {}]);
-    let events = bodies.zip(0..).map(|(body, seq)| body.at(seq, time)).collect();
     let session = if descriptor.is_some() { NewSession::child(id(name), id(parent), 0) } else { NewSession::fork(id(name), id(parent)) };
+    let bodies = descriptor.map(Body::Descriptor).into_iter().chain([Body::EndSeed {}]);
+    let events = bodies.zip(0..).map(|(body, seq)| body.at(seq, time)).collect();
     commit(store, Op::Create(Create { session, time, events, message: None }));
 }
 

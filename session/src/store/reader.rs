@@ -60,8 +60,8 @@ pub struct Traced {
     pub header: Result<Arc<Header>, DecodeError>,
 }
 
-/// A child, and what a listing shows of it.
-pub type Member = (Traced, Result<Description, LoadError>);
+/// A child, and what is said of it.
+pub type Member<T = Description> = (Traced, Result<T, LoadError>);
 
 /// Where a message stands.
 ///
@@ -210,12 +210,7 @@ pub trait Reader: Send + fmt::Debug {
     ///
     /// # Errors
     /// As both.
-    fn family_rows(
-        &mut self,
-        parent: Option<&SessionId>,
-        after: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<Vec<(Traced, Result<Described, LoadError>)>, StoreError> {
+    fn family_rows(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Member<Described>>, StoreError> {
         let children = self.children(parent, after, limit)?;
         let rows = self.rows(&children)?;
         Ok(children.into_iter().zip(rows).collect())

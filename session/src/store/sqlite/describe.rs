@@ -64,12 +64,7 @@ pub(super) fn describe(ask: &Ask<'_>, children: &[Traced]) -> Result<Vec<Result<
 }
 
 /// Finds the children of one parent in order, after a place, with what their rows say; trouble with one is a value.
-pub(super) fn family_rows(
-    ask: &Ask<'_>,
-    parent: &SessionId,
-    after: Option<&Cursor>,
-    limit: usize,
-) -> Result<Vec<(Traced, Result<Described, LoadError>)>, StoreError> {
+pub(super) fn family_rows(ask: &Ask<'_>, parent: &SessionId, after: Option<&Cursor>, limit: usize) -> Result<Vec<Member<Described>>, StoreError> {
     members(ask, parent, after, limit, |_, _, described| Ok(described))
 }
 
@@ -103,7 +98,7 @@ fn members<T>(
     after: Option<&Cursor>,
     limit: usize,
     finish: impl Fn(&SessionId, &Found, Described) -> Result<T, LoadError>,
-) -> Result<Vec<(Traced, Result<T, LoadError>)>, StoreError> {
+) -> Result<Vec<Member<T>>, StoreError> {
     let mut members = Vec::new();
     let mut alive = HashMap::new();
     let mut query = ask.conn.prepare_cached(FAMILY)?;

@@ -175,12 +175,7 @@ impl Reader for SqliteReader {
         describe::rows(&Ask { conn: &snapshot, liveness: &self.liveness, rows: true }, children)
     }
 
-    fn family_rows(
-        &mut self,
-        parent: Option<&SessionId>,
-        after: Option<&Cursor>,
-        limit: usize,
-    ) -> Result<Vec<(Traced, Result<Described, LoadError>)>, StoreError> {
+    fn family_rows(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Member<Described>>, StoreError> {
         let snapshot = self.conn.unchecked_transaction()?;
         let ask = Ask { conn: &snapshot, liveness: &self.liveness, rows: true };
         if let Some(parent) = parent {

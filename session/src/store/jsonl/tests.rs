@@ -34,6 +34,8 @@ use crate::{
     store::{Accept, Append, Close, CommitError, Create, Done, Fence, LoadError, Op, Open, Reader, Refused, Remove, Store, StoreError},
 };
 
+mod reads;
+
 fn sid(id: &str) -> SessionId {
     SessionId::new(id).unwrap()
 }

@@ -174,9 +174,12 @@ pub(super) struct View {
     /// Whether this process is the folder's writer, so that no name and no file changes but by itself.
     owned: AtomicBool,
     own: Option<(OwnerId, Arc<Held>)>,
-    /// How many files were read.
+    /// How many files were opened.
     #[cfg(test)]
     pub(super) reads: AtomicU64,
+    /// How many logs were read, or some of them.
+    #[cfg(test)]
+    pub(super) logs: AtomicU64,
 }
 
 /// Says of a file that cannot be read whose it is, as far as its name tells, and why.
@@ -219,6 +222,8 @@ impl View {
             own,
             #[cfg(test)]
             reads: AtomicU64::new(0),
+            #[cfg(test)]
+            logs: AtomicU64::new(0),
         }
     }
 
@@ -376,6 +381,8 @@ impl View {
         for last in (0..TRIES).rev() {
             let Some(opened) = self.open(place)? else { return Ok(None) };
             let text = opened.text();
+            #[cfg(test)]
+            self.logs.fetch_add(u64::from(log.is_some()), Ordering::SeqCst);
             let (id, header) = scan::header(place, &first_line(&text, MAX_HEADER)?);
             let said = match (&header, &mut log) {
                 (Ok(header), Some(log)) => Some(self.whole_batches(place, &header.id, &text).and_then(|end| log(header, &text, end))),

@@ -62,6 +62,8 @@ fn another_process() {
     let roots = reader.children(None, None, 9).unwrap();
     assert!(reader.describe(&roots, true).unwrap()[0].as_ref().is_ok_and(|described| described.head.live));
     assert_eq!(reader.events(&sid("r"), fold.head().next_seq - 1, 9).unwrap().len(), 4);
+    let checked = reader.check(&sid("r"), &mut |finding| panic!("{finding}")).unwrap().unwrap();
+    assert_eq!(checked.next_seq, fold.head().next_seq + 3);
     let mut lines = 0;
     reader
         .export(&sid("r"), &mut |_| {

@@ -324,11 +324,9 @@ mod tests {
         };
         let end = || Body::StepEnd { turn: 1, step: 1, cut: None };
         let start = || Body::StepStart { turn: 1, step: 2 };
-        for (open, bodies, expected) in [
-            (None, vec![said()], vec![0]),
-            (Some(1), vec![said()], vec![1]),
-            (Some(1), vec![said(), end(), said(), start(), said()], vec![1, 0, 2]),
-        ] {
+        for (open, bodies, expected) in
+            [(None, vec![said()], vec![0]), (Some(1), vec![said()], vec![1]), (Some(1), vec![said(), end(), said(), start(), said()], vec![1, 0, 2])]
+        {
             let mut bodies = bodies;
             say_in_step(&mut bodies, open);
             let steps: Vec<u32> = bodies.iter().filter_map(|body| if let Body::AssistantMessage { step, .. } = body { Some(*step) } else { None }).collect();

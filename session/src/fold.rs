@@ -506,3 +506,6 @@ impl Fold {
 fn is_summary(message: &SurfaceMessage) -> bool {
     matches!(&message.source, Source::Plugin { name } if name == COMPACT_SOURCE)
 }
+
+#[cfg(test)]
+mod tests;

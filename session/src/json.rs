@@ -102,7 +102,7 @@ impl<'a> Look<'a> {
             let end = self.open.get(at + 1).map_or(self.keys.len(), |next| next.keys);
             match self.keys.get(frame.keys..end).and_then(<[_]>::last) {
                 Some(key) if frame.is_object => path.extend(['/'].into_iter().chain(String::from_utf8_lossy(key).chars())),
-                _ => path.push_str(&format!("/{}", frame.index)),
+                _ => path.extend(['/'].into_iter().chain(frame.index.to_string().chars())),
             }
         }
         Flaw::Lossy(Loss { what, byte, path })

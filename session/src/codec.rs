@@ -10,12 +10,12 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::{
-    event::{Body, Event, SurfaceOp},
+    event::{Body, Event, SurfaceOp, TurnEnd},
     header::{HEADER_VERSION, Header},
     id::{MessageId, Order, Seq, SessionId},
     json::{Flaw, look},
     limits::{MAX_EVENT_BYTES, MAX_INTEGER, MAX_JSON_DEPTH},
-    message::{Message, MessageKind, Tombstone},
+    message::{Block, Message, MessageKind, Source, Tombstone},
 };
 
 /// Bytes of a record and their checksum.
@@ -236,8 +236,6 @@ pub fn encode_event(id: &SessionId, event: &Event) -> Result<Encoded, EncodeErro
         Body::Opaque(opaque) => WireData::Opaque(&opaque.data),
         body => WireData::Body(body),
     };
-    // What is free stands for itself; elsewhere a reader takes null for absent.
-    let fields = if matches!(event.body, Body::Opaque(_) | Body::Descriptor(_)) { 0 } else { 2 };
     let wire = Wire {
         seq: event.seq,
         time: event.time,
@@ -251,12 +249,28 @@ pub fn encode_event(id: &SessionId, event: &Event) -> Result<Encoded, EncodeErro
     if body.len() > MAX_EVENT_BYTES {
         return Err(EncodeError::TooLarge(body.len()));
     }
-    look(&body, MAX_JSON_DEPTH, fields).map_err(|flaw| match flaw {
-        Flaw::TooDeep => EncodeError::TooDeep,
-        Flaw::Lossy(loss) => EncodeError::Lossy(format!("{loss} of an event of type {:?}", event.body.type_name())),
-    })?;
+    if is_free(&event.body) {
+        // What is free throughout stands for itself; elsewhere a reader takes null for absent.
+        let fields = if matches!(event.body, Body::Opaque(_) | Body::Descriptor(_)) { 0 } else { 2 };
+        look(&body, MAX_JSON_DEPTH, fields).map_err(|flaw| match flaw {
+            Flaw::TooDeep => EncodeError::TooDeep,
+            Flaw::Lossy(loss) => EncodeError::Lossy(format!("{loss} of an event of type {:?}", event.body.type_name())),
+        })?;
+    }
     let crc = event_crc(id, &body);
     Ok(Encoded { body, crc })
+}
+
+/// Tells whether an event holds data whose shape is its author's. What has a type of ours nests no deeper than the type, and comes back as it was.
+fn is_free(body: &Body) -> bool {
+    let message = body.surface_message().is_some_and(|message| matches!(message.source, Source::Other(_)));
+    match body {
+        Body::Descriptor(_) | Body::Opaque(_) => true,
+        Body::RootOpened(opened) => opened.params.is_some(),
+        Body::AssistantMessage { usage, .. } => message || usage.is_some(),
+        Body::ToolResult { error, .. } => message || error.is_some(),
+        _ => message,
+    }
 }
 
 /// Checks what [`encode_event`] would refuse, without encoding the common case of small plain text.
@@ -264,29 +278,28 @@ pub fn encode_event(id: &SessionId, event: &Event) -> Result<Encoded, EncodeErro
 /// # Errors
 /// [`EncodeError`] as [`encode_event`].
 pub fn check_event(event: &Event) -> Result<(), EncodeError> {
-    const SMALL: usize = 1024 * 1024;
-    // As many places take fewer bytes than a small text.
-    const FEW: usize = 1_024;
     check_time(event.time).map_err(EncodeError::Field)?;
-    let few = event.source_event_seqs.as_ref().is_none_or(|sources| sources.len() < FEW);
-    let plain = few
-        && match &event.body {
-            Body::UserMessage(message) => {
-                message.content.iter().map(crate::message::Block::len).sum::<usize>() < SMALL && !matches!(message.source, crate::message::Source::Other(_))
+    let seqs = |seqs: &[Seq]| seqs.len() * SEQ_BYTES;
+    let bytes = event.source_event_seqs.as_deref().map_or(0, seqs)
+        + match &event.body {
+            Body::UserMessage(message) | Body::AssistantMessage { message, .. } | Body::ToolResult { message, .. } => {
+                message.content.iter().map(Block::len).sum()
             }
-            Body::Memo { text, .. } | Body::AnswerRecorded { text, .. } => text.len() < SMALL,
-            Body::RootOpened(_)
-            | Body::Descriptor(_)
-            | Body::Opaque(_)
-            | Body::AssistantMessage { .. }
-            | Body::ToolCall { .. }
-            | Body::ToolResult { .. }
-            | Body::CompactSummary { .. }
-            | Body::NoteJoined { .. } => false,
-            _ => true,
+            Body::Memo { text, .. } | Body::AnswerRecorded { text, .. } => text.len(),
+            Body::ToolCall { call_id, name, arguments, .. } => call_id.len() + name.len() + arguments.len(),
+            Body::NoteJoined { notes, .. } => notes.iter().map(|note| note.as_str().len()).sum(),
+            Body::CompactSummary { shadowed_seqs, text, .. } => seqs(shadowed_seqs) + text.as_ref().map_or(0, String::len),
+            Body::TurnEnd { reason: TurnEnd::Error { message, .. }, .. } => message.len(),
+            Body::RootOpened(opened) => opened.vars.iter().map(|(name, value)| name.len() + value.len()).sum(),
+            _ => 0,
         };
-    if plain { Ok(()) } else { encode_event(&SessionId::from_uuid(uuid::Uuid::nil()), event).map(|_| ()) }
+    if bytes < SMALL && !is_free(&event.body) { Ok(()) } else { encode_event(&SessionId::from_uuid(uuid::Uuid::nil()), event).map(|_| ()) }
 }
+
+/// Bytes of text that surely fit into a record, whatever has to be escaped in it.
+const SMALL: usize = 1024 * 1024;
+/// Bytes that a seq takes at most.
+const SEQ_BYTES: usize = 17;
 
 /// Decodes the event at `seq` of session `id`.
 ///
@@ -347,7 +360,9 @@ pub fn encode_message(message: &Message) -> Result<Vec<u8>, EncodeError> {
     if body.len() > MAX_EVENT_BYTES - ENVELOPE_BYTES {
         return Err(EncodeError::TooLarge(body.len()));
     }
-    look(&body, MAX_JSON_DEPTH - 2, 1)?;
+    if matches!(message.source, Source::Other(_)) {
+        look(&body, MAX_JSON_DEPTH - 2, 1)?;
+    }
     Ok(body)
 }
 
@@ -356,9 +371,8 @@ pub fn encode_message(message: &Message) -> Result<Vec<u8>, EncodeError> {
 /// # Errors
 /// [`EncodeError`] as [`encode_message`].
 pub fn check_message(message: &Message) -> Result<(), EncodeError> {
-    const SMALL: usize = 1024 * 1024;
-    let small = message.content.iter().map(crate::message::Block::len).sum::<usize>() < SMALL;
-    let plain = small && !matches!(message.source, crate::message::Source::Other(_));
+    let small = message.content.iter().map(Block::len).sum::<usize>() < SMALL;
+    let plain = small && !matches!(message.source, Source::Other(_));
     if plain { Ok(()) } else { encode_message(message).map(|_| ()) }
 }
 

@@ -60,7 +60,7 @@ struct Look<'a> {
 ///
 /// Within `fields` levels no value may be `null`: there, a field that is absent and one that is null are the same.
 pub(crate) fn look(json: &[u8], deepest: usize, fields: usize) -> Result<(), Flaw> {
-    let mut look = Look { json, at: 0, open: Vec::new(), keys: Vec::new(), key_next: false };
+    let mut look = Look { json, at: 0, open: Vec::with_capacity(8), keys: Vec::with_capacity(FEW), key_next: false };
     while let Some(&byte) = json.get(look.at) {
         match byte {
             b'"' => look.string()?,

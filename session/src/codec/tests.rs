@@ -4,7 +4,6 @@ use super::*;
 use crate::{
     event::{Opaque, Role, RootOpened, SurfaceMessage},
     header::NewSession,
-    message::{Block, Source},
 };
 
 fn id() -> SessionId {
@@ -201,4 +200,53 @@ fn a_message_that_would_change_is_not_accepted() {
     }
     let body = br#"{"id":"m","kind":"turn","content":[],"source":{"kind":"oracle","x":1,"x":2},"sent_at":5,"wake":true}"#;
     assert_eq!(decode_message(&id(), 0, false, body, message_crc(&id(), 0, false, body)).unwrap_err().code(), "SESSION_CORRUPT");
+}
+
+#[test]
+fn an_event_is_checked_as_it_would_be_written_whatever_makes_it_large() {
+    let text = |bytes: usize| "\u{1}".repeat(bytes);
+    let message = |bytes| SurfaceMessage {
+        id: MessageId::new("a").unwrap(),
+        role: Role::User,
+        content: vec![Block::text(text(bytes))],
+        source: Source::Agent { name: "a".into() },
+    };
+    let m = || MessageId::new("m").unwrap();
+    let summary = |bytes: usize, seqs: usize| Body::CompactSummary {
+        start: 0,
+        end: 0,
+        shadowed_seqs: vec![MAX_INTEGER; seqs],
+        text: Some(text(bytes)),
+        provider: None,
+        model: None,
+        tokens: None,
+    };
+    let makers: Vec<(&str, Box<dyn Fn(usize) -> Event>)> = vec![
+        ("a user", Box::new(|bytes| Body::UserMessage(message(bytes)).at(0, 7))),
+        ("an agent", Box::new(|bytes| Body::AssistantMessage { turn: 1, step: 0, message: message(bytes), usage: None }.at(0, 7))),
+        ("a tool", Box::new(|bytes| Body::ToolResult { turn: 1, step: 1, message: message(bytes), error: None }.at(0, 7))),
+        ("a call", Box::new(|bytes| Body::ToolCall { turn: 1, step: 1, call_id: "c".into(), name: "n".into(), arguments: text(bytes) }.at(0, 7))),
+        ("a memo", Box::new(|bytes| Body::Memo { turn: 1, message: m(), key: None, text: text(bytes) }.at(0, 7))),
+        ("an answer", Box::new(|bytes| Body::AnswerRecorded { message: m(), attempt: 1, text: text(bytes) }.at(0, 7))),
+        ("the end of a turn", Box::new(|bytes| Body::TurnEnd { turn: 1, reason: TurnEnd::error("X", text(bytes)) }.at(0, 7))),
+        ("notes", Box::new(|bytes| Body::NoteJoined { turn: 1, notes: vec![MessageId::new("\u{1}".repeat(500)).unwrap(); bytes / 500 + 1] }.at(0, 7))),
+        ("a summary", Box::new(move |bytes| summary(bytes, 0).at(0, 7))),
+        ("a summary of many", Box::new(move |bytes| summary(0, bytes / 3).at(0, 7))),
+        ("a replacement of many", Box::new(|bytes| Event { source_event_seqs: Some(vec![MAX_INTEGER; bytes / 3]), ..Body::UserMessage(message(1)).at(0, 7) })),
+        (
+            "a root",
+            Box::new(|bytes| {
+                let vars = [("x".to_owned(), text(bytes))].into();
+                Body::RootOpened(RootOpened { label: "l".into(), agent: "a".into(), program_sha256: None, vars, seed: None, params: None }).at(0, 7)
+            }),
+        ),
+    ];
+    for (what, maker) in makers {
+        for (bytes, taken) in [(1, true), (SMALL, true), (3 * SMALL, false)] {
+            let event = maker(bytes);
+            let expected = if taken { Ok(()) } else { Err("EVENT_TOO_LARGE") };
+            assert_eq!(check_event(&event).map_err(|error| error.code()), expected, "{what}: {bytes}");
+            assert_eq!(encode_event(&id(), &event).map(|_| ()).map_err(|error| error.code()), expected, "{what}: {bytes}");
+        }
+    }
 }

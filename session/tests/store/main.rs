@@ -12,6 +12,7 @@ mod listing;
 mod model;
 mod processes;
 mod reading;
+mod seeds;
 mod sqlite;
 mod support;
 mod transfer;

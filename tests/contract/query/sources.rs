@@ -147,6 +147,12 @@ async fn a_header_that_changes_while_a_log_is_read_fails_the_read(world: &World)
             assert_eq!(code(&runtime.host(), read, "r").await, "SESSION_QUERY_SOURCE_CONFLICT", "{read}: {field} of look {nth}");
         }
     }
+    // What is folded has a header of its own.
+    world.watch.clear();
+    world.watch.answer_header("r", None, others(&header).remove(2).1);
+    for (read, expected) in [("list_events", "SESSION_QUERY_SOURCE_CONFLICT"), ("load", "SESSION_QUERY_SOURCE_CONFLICT"), ("read_event", "ok")] {
+        assert_eq!(code(&runtime.host(), read, "r").await, expected, "{read}");
+    }
     for read in OF_A_LOG {
         world.watch.clear();
         world.watch.fail("r", Call::Header, 2, Fault::Gone);

@@ -24,7 +24,7 @@ use crate::{
     agent::answered,
     error::{ListError, QueryError},
     live::LiveTable,
-    query::{self, Family, Page, QueryMessage, Then},
+    query::{Corpus, Family, Page, QueryMessage, Then},
     services::Services,
 };
 
@@ -271,7 +271,14 @@ impl Actor for Catalog {
             CatalogMessage::ListRoots { page, verify, cancel, reply } => (None, page, verify, cancel, reply),
         };
         let page = page.unwrap_or_default();
-        let (live, family, asked) = (state.live.clone(), parent.clone(), one_more(&page));
+        let asked = match page.one_more() {
+            Ok(asked) => asked,
+            Err(error) => {
+                drop(reply.send(Err(error.into())));
+                return Ok(());
+            }
+        };
+        let (live, family) = (state.live.clone(), parent.clone());
         let then = Then::new(move |family| {
             let listing = family.map_err(ListError::from).and_then(|family| listing(parent.as_ref(), family, page.limit, |id| live.is_resident(id)));
             // Whoever asked may be gone.
@@ -308,10 +315,8 @@ pub(crate) async fn ask(services: &Services, cancel: &CancellationToken, message
 /// # Errors
 /// [`ListError::Query`].
 pub fn read_listing(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page, verify: bool) -> Result<Listing, ListError> {
-    if let Some(parent) = parent {
-        query::lineage(reader, &LiveTable::default(), parent)?;
-    }
-    read_children(reader, parent, page, verify)
+    let family = Corpus::stored(reader).family(parent, &page.one_more()?, verify)?;
+    listing(parent, family, page.limit, |_| false)
 }
 
 /// Lists as [`read_listing`] does for a parent that is known to exist, without looking at its ancestors again: for a walk from above.
@@ -319,7 +324,7 @@ pub fn read_listing(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &
 /// # Errors
 /// [`ListError::Query`].
 pub fn read_children(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page, verify: bool) -> Result<Listing, ListError> {
-    let family = query::members(reader, parent, &one_more(page), verify)?;
+    let family = Corpus::stored(reader).members(parent, &page.one_more()?, verify)?;
     listing(parent, family, page.limit, |_| false)
 }
 
@@ -336,13 +341,8 @@ pub fn read_entry(reader: &mut dyn Reader, id: &SessionId) -> Result<Option<Entr
     };
     let parent = header.as_ref().ok().and_then(|header| header.parent.clone());
     let traced = Traced { id: id.clone(), created_at: header.as_ref().map_or(0, |header| header.created_at), header };
-    let described = query::describe(reader, traced)?;
+    let described = Corpus::stored(reader).describe(traced)?;
     Ok(entries(parent.as_ref(), described, |_| false)?.into_iter().next())
-}
-
-/// One more than asked for tells whether there is a next page.
-fn one_more(page: &Page) -> Page {
-    Page { after: page.after.clone(), limit: page.limit.map(|limit| limit.saturating_add(1)) }
 }
 
 /// Makes a list of a family of which one more was read than is wanted.
@@ -420,6 +420,10 @@ fn reason_of(error: &QueryError) -> Option<Reason> {
         QueryError::SessionNotFound(_) | QueryError::EventNotFound { .. } | QueryError::PersistenceFailed(_) => Some(Reason::Unavailable),
         QueryError::InvalidSurface { .. } | QueryError::SourceConflict(_) | QueryError::Corrupt { .. } => Some(Reason::Corrupt),
         QueryError::InvalidLineage(_)
+        | QueryError::InvalidLimit
+        | QueryError::InvalidCursor(_)
+        | QueryError::StaleCursor(_)
+        | QueryError::InvalidConfig { .. }
         | QueryError::InvalidWindow { .. }
         | QueryError::Cancelled
         | QueryError::TimedOut

@@ -5,6 +5,7 @@
 
 mod author;
 mod catalog;
+mod query;
 mod watched;
 mod world;
 

@@ -22,6 +22,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{error::QueryError, live::LiveTable, readers::Readers};
 
+mod walk;
+
+use walk::walk;
+pub(crate) use walk::{Step, Walker};
+
 /// Most events on either side of the one that `Event` asks for.
 pub const READ_WINDOW_MAX: u64 = 50;
 
@@ -155,6 +160,19 @@ pub(crate) enum QueryMessage {
         /// Gets the answer.
         then: Then,
     },
+    /// A trace, then everything below the session, each with what it is, in one read. Trouble with one session is a value.
+    Walk {
+        /// The session.
+        top: SessionId,
+        /// After which session it begins.
+        after: Option<SessionId>,
+        /// How many are wanted at the least.
+        enough: usize,
+        /// Cancels the walk.
+        cancel: CancellationToken,
+        /// Who walks.
+        walker: Box<dyn Walker>,
+    },
     /// Events of a session, in order.
     Events {
         /// The session.
@@ -220,6 +238,15 @@ impl Actor for Query {
                         Ok(reader) => family(reader, &live, parent.as_ref(), &page, verify, &cancel),
                         Err(error) => Err(error.into()),
                     });
+                });
+            }
+            QueryMessage::Walk { top, after, enough, cancel, mut walker } => {
+                readers.run(move |reader| {
+                    let end = match reader {
+                        Ok(reader) => walk(reader, &live, &top, after.as_ref(), enough, &cancel, &mut *walker),
+                        Err(error) => Err(error.into()),
+                    };
+                    walker.end(end);
                 });
             }
             QueryMessage::Events { session, from, limit, reply } => {

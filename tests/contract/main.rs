@@ -5,6 +5,7 @@
 
 mod author;
 mod catalog;
+mod descendants;
 mod watched;
 mod world;
 

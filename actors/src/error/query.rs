@@ -62,6 +62,12 @@ pub enum QueryError {
         /// The limit.
         max: u64,
     },
+    /// A cursor names a session that is not below the one asked about.
+    #[error("the cursor names session {0}, which is not below the one that is listed")]
+    InvalidCursor(SessionId),
+    /// A cursor names a session that is gone.
+    #[error("the cursor names session {0}, which is gone")]
+    StaleCursor(SessionId),
     /// A record of the session is damaged.
     #[error("session {session} is damaged: {reason}")]
     Corrupt {
@@ -99,6 +105,8 @@ impl QueryError {
             Self::InvalidLineage(_) => "SESSION_QUERY_INVALID_LINEAGE",
             Self::InvalidSurface { .. } => "SESSION_QUERY_INVALID_SURFACE",
             Self::InvalidWindow { .. } => "SESSION_QUERY_INVALID_WINDOW",
+            Self::InvalidCursor(_) => "SESSION_QUERY_INVALID_CURSOR",
+            Self::StaleCursor(_) => "SESSION_QUERY_STALE_CURSOR",
             Self::Corrupt { .. } => "SESSION_QUERY_CORRUPT_SESSION",
             Self::SourceConflict(_) => "SESSION_QUERY_SOURCE_CONFLICT",
             Self::PersistenceFailed(_) | Self::TimedOut | Self::Ended => "SESSION_QUERY_PERSISTENCE_FAILED",

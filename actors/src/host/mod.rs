@@ -20,7 +20,7 @@ use root::Pin;
 
 use crate::{
     agent::answered,
-    catalog::{self, CatalogMessage, Listing},
+    catalog::{self, CatalogMessage, Descendants, Listing},
     control,
     error::{ActivateError, ControlError, DeliverError, ListError, QueryError, StartError, WriteError},
     live::LiveView,
@@ -210,6 +210,22 @@ impl Host {
             None => CatalogMessage::ListRoots { page, verify, cancel: token, reply },
         });
         listing.await
+    }
+
+    /// Lists everything below a session, each session before its own children, without waking any and without writing anything.
+    ///
+    /// Sessions that a list of children leaves out are left out here too, and what is below them is not. Costs the number of sessions up to the end of the
+    /// page that the limit leaves. A page begins behind the session that its cursor names, wherever that is then.
+    ///
+    /// # Errors
+    /// As [`Host::list`], and [`ListError::Query`] with [`QueryError::StaleCursor`] if the session that the cursor names is gone, or with
+    /// [`QueryError::InvalidCursor`] if it is not below `top`. A session that cannot be described is an entry, and what is below it follows.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list_descendants(&self, top: &SessionId, page: Page, cancel: CancellationToken) -> Result<Descendants, ListError> {
+        let (top, token) = (top.clone(), cancel.clone());
+        catalog::ask(&self.services(), &cancel, |reply| CatalogMessage::ListDescendants { top, page, cancel: token, reply }).await
     }
 
     /// Returns where a session comes from and its direct children, oldest first. Reads headers only.

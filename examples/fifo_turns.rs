@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     go.notify_one();
     root.quiescent().await?;
 
-    print_turns(&runtime.list_events(&child).await?);
+    print_turns(&runtime.read_events(&child).await?);
     runtime.shutdown().await;
     Ok(())
 }

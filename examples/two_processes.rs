@@ -102,7 +102,7 @@ async fn look_on() -> Result<(), Failure> {
     runtime.recover(Some(&desk)).await?;
     root.quiescent().await?;
     show(&runtime, &desk).await?;
-    for event in runtime.list_events(&reporter).await? {
+    for event in runtime.read_events(&reporter).await? {
         match event.body {
             Body::TurnStart { turn, attempt, .. } => println!("  turn {turn}, attempt {attempt}"),
             Body::AssistantMessage { message, .. } => println!("    {}", text_of(&message.content)),

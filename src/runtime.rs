@@ -5,9 +5,9 @@ use std::{future::Future, sync::Arc, time::Duration};
 use greenroom_actors::{
     Behavior, Config, Host, Occurrence, RootHandle, System, Turn, TurnEnd, TurnError,
     catalog::{Descendants, Listing},
-    error::{ControlError, ListError, QueryError},
+    error::{ControlError, ListError, QueryError, SystemError},
     host::{NewRoot, RootError},
-    query::{EventWindow, Page, Trace},
+    query::{EventLine, EventWindow, Page, SessionRecord, Trace},
 };
 use greenroom_session::{
     clock::{Clock, IdSource},
@@ -46,6 +46,9 @@ pub enum OpenError {
     /// The store could not be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A bound of the configuration makes no sense.
+    #[error(transparent)]
+    Config(QueryError),
     /// A seed was given outside of the runtime that can keep its promise.
     #[error("a seed needs one thread and virtual time, as `seeded::block_on` has them")]
     SeedUnavailable,
@@ -54,12 +57,23 @@ pub enum OpenError {
     Seed(#[source] DigestError),
 }
 
+impl From<SystemError> for OpenError {
+    fn from(error: SystemError) -> Self {
+        match error {
+            SystemError::Store(error) => Self::Store(error),
+            SystemError::Config(error) => Self::Config(error),
+            other => Self::Store(StoreError::Unsupported(other.to_string())),
+        }
+    }
+}
+
 impl OpenError {
     /// Returns the stable code.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Url(error) => error.code(),
             Self::Store(error) => error.code(),
+            Self::Config(error) => error.code(),
             Self::SeedUnavailable => "SEED_UNAVAILABLE",
             Self::Seed(error) => error.code(),
         }
@@ -157,6 +171,20 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Bounds the neighbours that [`Runtime::read_event`] returns on either side. Default 50; at most 2^53 - 1.
+    #[must_use]
+    pub fn read_window_max(mut self, events: u64) -> Self {
+        self.config.read_window_max = events;
+        self
+    }
+
+    /// Bounds the queries that read the store at once, listings among them; the others wait. Default 4; at least 1 and at most 2^53 - 1.
+    #[must_use]
+    pub fn read_concurrency(mut self, queries: usize) -> Self {
+        self.config.read_concurrency = queries;
+        self
+    }
+
     /// Replaces the clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -196,7 +224,8 @@ impl RuntimeBuilder {
     }
 
     /// Leaves out the query service: starting and sending work, listing fails with `SUBAGENT_CONTROL_SESSION_QUERY_UNAVAILABLE`, and whatever else
-    /// reads a session ([`Runtime::trace`], [`Runtime::list_events`], [`Runtime::read_event`], [`Runtime::last_answer`]) with [`QueryError::Ended`].
+    /// reads sessions ([`Runtime::trace`], [`Runtime::list_sessions`], [`Runtime::list_events`], [`Runtime::read_events`], [`Runtime::read_event`],
+    /// [`Runtime::last_answer`]) with [`QueryError::Unavailable`].
     #[must_use]
     pub fn without_query(mut self) -> Self {
         self.with_query = false;
@@ -226,7 +255,7 @@ impl RuntimeBuilder {
     /// Starts the runtime over a store that is open. [`Runtime::shutdown`] closes it.
     ///
     /// # Errors
-    /// [`OpenError::Store`] if the actors cannot be started; with a seed [`OpenError::SeedUnavailable`] outside of [`seeded::block_on`], and
+    /// [`OpenError::Config`] if a bound makes no sense, [`OpenError::Store`] if the actors cannot be started; with a seed [`OpenError::SeedUnavailable`] outside of [`seeded::block_on`], and
     /// [`OpenError::Seed`] if a session of the store is damaged.
     ///
     /// # Cancel safety
@@ -333,7 +362,7 @@ impl Runtime {
         self.host.list_descendants(top, Page::default(), CancellationToken::new()).await
     }
 
-    /// Returns where a session comes from and its direct children, oldest first. Reads headers only.
+    /// Returns where a session comes from and everything that comes from it. Reads the header of each, and no log. See [`Host::trace`].
     ///
     /// # Errors
     /// [`QueryError::SessionNotFound`], [`QueryError::InvalidLineage`] if its parents run in a circle, or that the store or a header cannot be read.
@@ -341,29 +370,51 @@ impl Runtime {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn trace(&self, session: &SessionId) -> Result<Trace, QueryError> {
-        self.host.trace(session).await
+        self.host.trace(session, CancellationToken::new()).await
     }
 
-    /// Returns all events of a session in order. Costs the length of its log; [`Host::list_events`] reads a part.
+    /// Lists every session that is stored or live, the newest first. Reads the header of each. See [`Host::list_sessions`], which reads a part.
+    ///
+    /// # Errors
+    /// [`QueryError`], as [`Host::list_sessions`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list_sessions(&self) -> Result<Vec<SessionRecord>, QueryError> {
+        Ok(self.host.list_sessions(Page::default(), CancellationToken::new()).await?.sessions)
+    }
+
+    /// Lists the events of a session in order, and says of each whether a model sees it. Costs the length of its log.
+    ///
+    /// # Errors
+    /// [`QueryError::InvalidSurface`] if an event cannot follow what came before, [`QueryError::SessionNotFound`], or what is damaged in its log or the store.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list_events(&self, session: &SessionId) -> Result<Vec<EventLine>, QueryError> {
+        self.host.list_events(session, CancellationToken::new()).await
+    }
+
+    /// Returns all events of a session in order. Costs the length of its log; [`Host::read_events`] reads a part.
     ///
     /// # Errors
     /// [`QueryError::SessionNotFound`], or what is damaged in its log or the store.
     ///
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn list_events(&self, session: &SessionId) -> Result<Vec<Event>, QueryError> {
-        self.host.list_events(session, 0, usize::MAX).await
+    pub async fn read_events(&self, session: &SessionId) -> Result<Vec<Event>, QueryError> {
+        self.host.read_events(session, 0, usize::MAX, CancellationToken::new()).await
     }
 
-    /// Returns one event with up to `before` and `after` neighbours, at most 50 on either side.
+    /// Returns one event with up to `before` and `after` neighbours, at most [`RuntimeBuilder::read_window_max`] on either side.
     ///
     /// # Errors
-    /// [`QueryError::InvalidWindow`] for more than 50, [`QueryError::SessionNotFound`], [`QueryError::EventNotFound`], or what is damaged.
+    /// [`QueryError::InvalidWindow`] for more than that, [`QueryError::SessionNotFound`], [`QueryError::EventNotFound`], or what is damaged.
     ///
     /// # Cancel safety
     /// Changes nothing.
     pub async fn read_event(&self, session: &SessionId, seq: Seq, before: u64, after: u64) -> Result<EventWindow, QueryError> {
-        self.host.read_event(session, seq, before, after).await
+        self.host.read_event(session, seq, before, after, CancellationToken::new()).await
     }
 
     /// Subscribes to what happens in live sessions. A slow subscriber loses the oldest.
@@ -413,8 +464,8 @@ impl Runtime {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn last_answer(&self, session: &SessionId) -> Result<Option<String>, QueryError> {
-        let log = self.host.load(session).await?;
-        Ok(log.fold.last_said().map(|message| text_of(&message.content)))
+        let fold = self.host.fold(session).await?;
+        Ok(fold.last_said().map(|message| text_of(&message.content)))
     }
 
     /// Hashes everything that is true in the store: see [`StoreDigest`]. Costs the size of the store, and is the state of one moment only while nobody works.

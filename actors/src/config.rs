@@ -4,10 +4,16 @@ use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use greenroom_session::{
     clock::{Clock, IdSource, RandomIds, SystemClock},
-    limits::{DEFAULT_INBOX_LIMIT, DEFAULT_MAX_ATTEMPTS, DEFAULT_NOTE_LIMIT},
+    limits::{DEFAULT_INBOX_LIMIT, DEFAULT_MAX_ATTEMPTS, DEFAULT_NOTE_LIMIT, MAX_INTEGER},
 };
 
-use crate::behavior::{Behavior, Factory};
+use crate::{
+    behavior::{Behavior, Factory},
+    error::QueryError,
+};
+
+const DEFAULT_READ_WINDOW_MAX: u64 = 50;
+const DEFAULT_READ_CONCURRENCY: usize = 4;
 
 /// What a system is made of.
 ///
@@ -48,6 +54,10 @@ pub struct Config {
     pub poll_interval: Duration,
     /// How long a shutdown waits for the turns under way.
     pub shutdown_grace: Duration,
+    /// Most events on either side of the one that a read of an event asks for; from 0 to 2^53 - 1.
+    pub read_window_max: u64,
+    /// Most queries that read the store at once, listings among them; from 1 to 2^53 - 1. The others wait.
+    pub read_concurrency: usize,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// Where new ids come from.
@@ -72,6 +82,8 @@ impl Default for Config {
             interrupt_grace: Duration::from_secs(2),
             poll_interval: Duration::from_millis(50),
             shutdown_grace: Duration::from_secs(10),
+            read_window_max: DEFAULT_READ_WINDOW_MAX,
+            read_concurrency: DEFAULT_READ_CONCURRENCY,
             clock: Arc::new(SystemClock),
             ids: Arc::new(RandomIds),
             seed: 0,
@@ -83,6 +95,20 @@ impl Config {
     /// Registers a behaviour under the name that logs use; a later one of the same name replaces it.
     pub fn behavior<B: Behavior>(&mut self, name: impl Into<String>, factory: impl Fn() -> B + Send + Sync + 'static) {
         self.behaviors.insert(name.into(), Arc::new(move || Box::new(factory()) as Box<dyn Behavior>));
+    }
+
+    /// Looks at the bounds of queries.
+    ///
+    /// # Errors
+    /// [`QueryError::InvalidConfig`] for the first one that makes no sense.
+    pub(crate) fn check_queries(&self) -> Result<(), QueryError> {
+        let concurrency = u64::try_from(self.read_concurrency).unwrap_or(u64::MAX);
+        for (name, given, min) in [("read_window_max", self.read_window_max, 0), ("read_concurrency", concurrency, 1)] {
+            if !(min..=MAX_INTEGER).contains(&given) {
+                return Err(QueryError::InvalidConfig { name, given, min, max: MAX_INTEGER });
+            }
+        }
+        Ok(())
     }
 }
 

@@ -203,7 +203,7 @@ pub(crate) async fn launch(
     let mut cells = vec![registry.get_cell(), journal.get_cell()];
     let (mut query, mut catalog) = (None, None);
     if with_query {
-        let (actor, _) = Actor::spawn(None, Query, QueryState { readers: readers.clone(), live: live.clone() }).await?;
+        let (actor, _) = Actor::spawn(None, Query, QueryState::new(config, readers.clone(), live.clone())).await?;
         let (lists, _) = Actor::spawn(None, Catalog, CatalogState { query: actor.clone(), live: live.clone() }).await?;
         cells.extend([actor.get_cell(), lists.get_cell()]);
         (query, catalog) = (Some(actor), Some(lists));

@@ -8,6 +8,7 @@ use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::{
     config::Config,
+    error::SystemError,
     host::Host,
     pins::Pins,
     services::Services,
@@ -50,11 +51,12 @@ impl System {
     /// Starts the actors over a store. `with_query: false` leaves out the query service: starting and sending work, listing does not.
     ///
     /// # Errors
-    /// [`StoreError`] if the store cannot be read or an actor cannot start.
+    /// [`SystemError::Config`] if a bound of the configuration makes no sense, [`SystemError::Store`] if the store cannot be read or an actor cannot start.
     ///
     /// # Cancel safety
     /// Actors may be left running until their runtime ends.
-    pub async fn start(config: Config, store: Arc<dyn Store>, with_query: bool) -> Result<Self, StoreError> {
+    pub async fn start(config: Config, store: Arc<dyn Store>, with_query: bool) -> Result<Self, SystemError> {
+        config.check_queries().map_err(SystemError::Config)?;
         let config = Arc::new(config);
         let (occurrences, _) = broadcast::channel(OCCURRENCES);
         let io = |error: ractor::ActorProcessingErr| StoreError::Unsupported(format!("the runtime's actors cannot start: {error}"));

@@ -60,9 +60,9 @@ async fn a_query_says_what_is_wrong_with_what_it_reads() {
     put_event(&conn, "desk", Body::TurnEnd { turn: 1, reason: Reason::Completed }, 2);
     assert_eq!(runtime.last_answer(&desk_id).await.unwrap_err().code(), "SESSION_QUERY_INVALID_SURFACE");
     conn.execute("UPDATE event SET body = replace(body, 'completed', 'completef') WHERE seq = 2", []).unwrap();
-    assert_eq!(runtime.list_events(&desk_id).await.unwrap_err().code(), "SESSION_QUERY_CORRUPT_SESSION");
+    assert_eq!(runtime.read_events(&desk_id).await.unwrap_err().code(), "SESSION_QUERY_CORRUPT_SESSION");
     conn.execute_batch("ALTER TABLE event RENAME TO elsewhere").unwrap();
-    assert_eq!(runtime.list_events(&desk_id).await.unwrap_err().code(), "SESSION_QUERY_PERSISTENCE_FAILED");
+    assert_eq!(runtime.read_events(&desk_id).await.unwrap_err().code(), "SESSION_QUERY_PERSISTENCE_FAILED");
     runtime.shutdown().await;
 }
 

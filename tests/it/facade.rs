@@ -122,7 +122,7 @@ async fn a_forked_child_knows_its_history_and_counts_its_own_messages_only() {
     assert_eq!(runtime.last_answer(by_label("talks")).await.unwrap().as_deref(), Some("Some(0) of 3"), "two messages were inherited");
     assert_eq!(runtime.last_answer(by_label("is silent")).await.unwrap(), None);
     let heard: Vec<String> = runtime
-        .list_events(root.id())
+        .read_events(root.id())
         .await
         .unwrap()
         .iter()
@@ -167,7 +167,7 @@ async fn a_turn_that_fails_in_an_unusual_way_fails_once_and_says_how() {
             root.send("again").await.unwrap();
             assert_eq!(root.quiescent().await.unwrap(), []);
             let ends: Vec<_> = runtime
-                .list_events(root.id())
+                .read_events(root.id())
                 .await
                 .unwrap()
                 .into_iter()

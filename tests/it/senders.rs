@@ -137,7 +137,7 @@ async fn one_epoch_each(url: &str, count: usize) {
     gate.add_permits(Semaphore::MAX_PERMITS);
     root.quiescent().await.unwrap();
     for child in &children {
-        let events = runtime.list_events(child).await.unwrap();
+        let events = runtime.read_events(child).await.unwrap();
         let count = |wanted: fn(&Body) -> bool| events.iter().filter(|event| wanted(&event.body)).count();
         assert_eq!(count(|body| matches!(body, Body::ActivationStart { .. })), 2, "one epoch for the first message, one for all others");
         assert_eq!(count(|body| matches!(body, Body::TurnEnd { .. })), 1 + AT_ONCE);

@@ -11,13 +11,8 @@ use greenroom_session::{
 use super::entry::{Entry, Listed, Listing, Status};
 use crate::{
     error::{ListError, QueryError},
-    query::{Family, Page},
+    query::Family,
 };
-
-/// One more than asked for tells whether there is a next page.
-pub(super) fn one_more(page: &Page) -> Page {
-    Page { after: page.after.clone(), limit: page.limit.map(|limit| limit.saturating_add(1)) }
-}
 
 /// Makes a list of a family of which one more was read than is wanted.
 pub(super) fn listing(
@@ -103,6 +98,8 @@ fn reason_of(error: &QueryError) -> Option<Reason> {
         QueryError::SessionNotFound(_) | QueryError::EventNotFound { .. } | QueryError::PersistenceFailed(_) => Some(Reason::Unavailable),
         QueryError::InvalidSurface { .. } | QueryError::SourceConflict(_) | QueryError::Corrupt { .. } => Some(Reason::Corrupt),
         QueryError::InvalidLineage(_)
+        | QueryError::InvalidLimit
+        | QueryError::InvalidConfig { .. }
         | QueryError::InvalidWindow { .. }
         | QueryError::InvalidCursor(_)
         | QueryError::StaleCursor(_)

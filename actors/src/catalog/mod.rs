@@ -13,10 +13,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    descendants::Gathering,
-    describe::{listing, one_more},
-};
+use self::{descendants::Gathering, describe::listing};
 use crate::{
     agent::answered,
     error::{ListError, QueryError},
@@ -100,41 +97,61 @@ impl Actor for Catalog {
             CatalogMessage::ListChildren { parent, page, verify, cancel, reply } => (Some(parent), page, verify, cancel, reply),
             CatalogMessage::ListRoots { page, verify, cancel, reply } => (None, page, verify, cancel, reply),
             CatalogMessage::ListDescendants { top, page, cancel, reply } => {
-                let enough = one_more(&page).limit.unwrap_or(usize::MAX);
-                let walker = Box::new(Gathering::new(state.live.clone(), page.limit, reply));
-                let after = page.after.map(|cursor| cursor.id);
-                // If the Query actor is gone the walker is dropped with the message, which says so.
-                drop(state.query.send_message(QueryMessage::Walk { top, after, enough, cancel, walker }));
+                state.walk(top, page, cancel, reply);
                 return Ok(());
             }
         };
-        let page = page.unwrap_or_default();
-        let (live, family, asked) = (state.live.clone(), parent.clone(), one_more(&page));
-        let then = Then::new(move |family| {
-            let listing = family.map_err(ListError::from).and_then(|family| listing(parent.as_ref(), family, page.limit, |id| live.is_resident(id)));
-            // Whoever asked may be gone.
-            drop(reply.send(listing));
-        });
-        // If the Query actor is gone the reply is dropped with the message, which says so.
-        drop(state.query.send_message(QueryMessage::Family { parent: family, page: asked, verify, cancel, then }));
+        state.list(parent, page.unwrap_or_default(), verify, cancel, reply);
         Ok(())
     }
 }
 
-/// Asks the Catalog and waits. A cancellation that is seen at any point is the answer, whatever else there is.
-pub(crate) async fn ask<T>(services: &Services, cancel: &CancellationToken, message: impl FnOnce(Reply<T>) -> CatalogMessage) -> Result<T, ListError> {
+impl CatalogState {
+    fn list(&self, parent: Option<SessionId>, page: Page, verify: bool, cancel: CancellationToken, reply: Reply<Listing>) {
+        let asked = match page.one_more() {
+            Ok(asked) => asked,
+            // Whoever asked may be gone.
+            Err(error) => return drop(reply.send(Err(error.into()))),
+        };
+        let (live, family) = (self.live.clone(), parent.clone());
+        let then = Then::new(move |family| {
+            let listing = family.map_err(ListError::from).and_then(|family| listing(parent.as_ref(), family, page.limit, |id| live.is_resident(id)));
+            drop(reply.send(listing));
+        });
+        // If the Query actor is gone the reply is dropped with the message, which says so.
+        drop(self.query.send_message(QueryMessage::Family { parent: family, page: asked, verify, cancel, then }));
+    }
+
+    fn walk(&self, top: SessionId, page: Page, cancel: CancellationToken, reply: Reply<Descendants>) {
+        let asked = match page.one_more() {
+            Ok(asked) => asked,
+            Err(error) => return drop(reply.send(Err(error.into()))),
+        };
+        let walker = Box::new(Gathering::new(self.live.clone(), page.limit, reply));
+        let after = asked.after.map(|cursor| cursor.id);
+        drop(self.query.send_message(QueryMessage::Walk { top, after, enough: asked.limit, cancel, walker }));
+    }
+}
+
+/// Asks the Catalog and waits. A cancellation that is seen at any point is the answer, whatever else there is, and is seen at once; the read stops at its next
+/// step, also if the call itself is given up.
+pub(crate) async fn ask<T>(
+    services: &Services,
+    cancel: &CancellationToken,
+    message: impl FnOnce(CancellationToken, Reply<T>) -> CatalogMessage,
+) -> Result<T, ListError> {
     let Some(catalog) = &services.catalog else { return Err(ListError::QueryUnavailable) };
     if cancel.is_cancelled() {
         return Err(ListError::Cancelled);
     }
+    let token = cancel.child_token();
+    let _stops = token.clone().drop_guard();
     let (reply, listing) = oneshot::channel();
-    if catalog.send_message(message(reply)).is_err() {
+    if catalog.send_message(message(token, reply)).is_err() {
         return Err(QueryError::Ended.into());
     }
-    let listing = tokio::select! {
-        biased;
-        () = cancel.cancelled() => return Err(ListError::Cancelled),
-        listing = answered(listing, services.config.ask_deadline) => listing,
-    };
-    if cancel.is_cancelled() { Err(ListError::Cancelled) } else { listing }
+    match cancel.run_until_cancelled(answered(listing, services.config.ask_deadline)).await {
+        Some(listing) if !cancel.is_cancelled() => listing,
+        _ => Err(ListError::Cancelled),
+    }
 }

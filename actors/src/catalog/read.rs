@@ -6,13 +6,12 @@ use greenroom_session::{
 };
 
 use super::{
-    describe::{entries, listing, one_more},
+    describe::{entries, listing},
     entry::{Entry, Listing},
 };
 use crate::{
     error::{ListError, QueryError},
-    live::LiveTable,
-    query::{self, Page},
+    query::{Corpus, Page},
 };
 
 /// Lists the children of a session, or the roots and orphans if `None`, from a reader alone: for a process that runs nothing.
@@ -22,10 +21,8 @@ use crate::{
 /// # Errors
 /// [`ListError::Query`].
 pub fn read_listing(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page, verify: bool) -> Result<Listing, ListError> {
-    if let Some(parent) = parent {
-        query::lineage(reader, &LiveTable::default(), parent)?;
-    }
-    read_children(reader, parent, page, verify)
+    let family = Corpus::stored(reader).family(parent, &page.one_more()?, verify)?;
+    listing(parent, family, page.limit, |_| false)
 }
 
 /// Lists as [`read_listing`] does for a parent that is known to exist, without looking at its ancestors again: for a walk from above.
@@ -33,7 +30,7 @@ pub fn read_listing(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &
 /// # Errors
 /// [`ListError::Query`].
 pub fn read_children(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page, verify: bool) -> Result<Listing, ListError> {
-    let family = query::members(reader, parent, &one_more(page), verify)?;
+    let family = Corpus::stored(reader).members(parent, &page.one_more()?, verify)?;
     listing(parent, family, page.limit, |_| false)
 }
 
@@ -50,6 +47,6 @@ pub fn read_entry(reader: &mut dyn Reader, id: &SessionId) -> Result<Option<Entr
     };
     let parent = header.as_ref().ok().and_then(|header| header.parent.clone());
     let traced = Traced { id: id.clone(), created_at: header.as_ref().map_or(0, |header| header.created_at), header };
-    let described = query::describe(reader, traced)?;
+    let described = Corpus::stored(reader).describe(traced)?;
     Ok(entries(parent.as_ref(), described, |_| false)?.into_iter().next())
 }

@@ -6,6 +6,7 @@ mod deliver;
 mod list;
 mod query;
 mod start;
+mod system;
 mod write;
 
 pub use activate::ActivateError;
@@ -14,6 +15,7 @@ pub use deliver::DeliverError;
 pub use list::ListError;
 pub use query::QueryError;
 pub use start::StartError;
+pub use system::SystemError;
 pub use write::WriteError;
 
 macro_rules! into_turn_error {

@@ -12,6 +12,7 @@ use thiserror::Error;
 ///
 /// ```
 /// use greenroom_actors::{error::QueryError, host::NewRoot};
+/// use tokio_util::sync::CancellationToken;
 /// # tokio_test::block_on(async {
 /// # let mut config = greenroom_actors::Config::default();
 /// # config.behavior("echo", || |turn: greenroom_actors::Turn| async move {
@@ -22,9 +23,11 @@ use thiserror::Error;
 /// # let system = greenroom_actors::System::start(config, store, true).await?;
 /// # let host = system.host();
 /// let root = host.root(NewRoot::new("echo", "a desk")).await?;
-/// let error = host.read_event(root.id(), 1_000, 0, 0).await.unwrap_err();
+/// let error = host.read_event(root.id(), 1_000, 0, 0, CancellationToken::new()).await.unwrap_err();
 /// assert!(matches!(error, QueryError::EventNotFound { seq: 1_000, .. }));
 /// assert_eq!(error.code(), "SESSION_QUERY_EVENT_NOT_FOUND");
+/// assert_eq!(QueryError::InvalidCursor(root.id().clone()).code(), "SESSION_QUERY_INVALID_CURSOR");
+/// assert_eq!(QueryError::StaleCursor(root.id().clone()).code(), "SESSION_QUERY_STALE_CURSOR");
 /// # system.shutdown().await;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
@@ -54,6 +57,27 @@ pub enum QueryError {
         /// What is wrong.
         reason: String,
     },
+    /// A page of nothing was asked for.
+    #[error("a page has at least one entry, 0 were asked for")]
+    InvalidLimit,
+    /// The place after which a page was to begin is none of this list.
+    #[error("session {0} is not in this list")]
+    InvalidCursor(SessionId),
+    /// The session after which a page was to begin is gone.
+    #[error("session {0}, after which the page was to begin, is gone")]
+    StaleCursor(SessionId),
+    /// The configuration of the query service makes no sense.
+    #[error("{name} must be between {min} and {max}, not {given}")]
+    InvalidConfig {
+        /// Which bound.
+        name: &'static str,
+        /// Its value.
+        given: u64,
+        /// The least that it may be.
+        min: u64,
+        /// The most that it may be.
+        max: u64,
+    },
     /// The window is too large.
     #[error("a window has at most {max} events on either side, {asked} were asked for")]
     InvalidWindow {
@@ -62,12 +86,6 @@ pub enum QueryError {
         /// The limit.
         max: u64,
     },
-    /// A cursor names a session that is not below the one asked about.
-    #[error("the cursor names session {0}, which is not below the one that is listed")]
-    InvalidCursor(SessionId),
-    /// A cursor names a session that is gone.
-    #[error("the cursor names session {0}, which is gone")]
-    StaleCursor(SessionId),
     /// A record of the session is damaged.
     #[error("session {session} is damaged: {reason}")]
     Corrupt {
@@ -104,9 +122,11 @@ impl QueryError {
             Self::EventNotFound { .. } => "SESSION_QUERY_EVENT_NOT_FOUND",
             Self::InvalidLineage(_) => "SESSION_QUERY_INVALID_LINEAGE",
             Self::InvalidSurface { .. } => "SESSION_QUERY_INVALID_SURFACE",
-            Self::InvalidWindow { .. } => "SESSION_QUERY_INVALID_WINDOW",
+            Self::InvalidLimit => "SESSION_QUERY_INVALID_LIMIT",
             Self::InvalidCursor(_) => "SESSION_QUERY_INVALID_CURSOR",
             Self::StaleCursor(_) => "SESSION_QUERY_STALE_CURSOR",
+            Self::InvalidConfig { .. } => "SESSION_QUERY_INVALID_CONFIG",
+            Self::InvalidWindow { .. } => "SESSION_QUERY_INVALID_WINDOW",
             Self::Corrupt { .. } => "SESSION_QUERY_CORRUPT_SESSION",
             Self::SourceConflict(_) => "SESSION_QUERY_SOURCE_CONFLICT",
             Self::PersistenceFailed(_) | Self::TimedOut | Self::Ended => "SESSION_QUERY_PERSISTENCE_FAILED",

@@ -7,6 +7,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use greenroom_session::{
     digest::{DigestError, StoreDigest},
     event::Event,
+    fold::Fold,
     header::NewSession,
     id::{MessageId, Seq, SessionId},
     listing::Description,
@@ -19,13 +20,12 @@ use tokio_util::sync::CancellationToken;
 use root::Pin;
 
 use crate::{
-    agent::answered,
     catalog::{self, CatalogMessage, Descendants, Listing},
     control,
     error::{ActivateError, ControlError, DeliverError, ListError, QueryError, StartError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
-    query::{EventWindow, Page, QueryMessage, Trace},
+    query::{self, EventLine, EventWindow, Page, QueryMessage, SessionPage, Trace, Window},
     registry::RegistryMessage,
     services::Services,
 };
@@ -204,8 +204,8 @@ impl Host {
     /// Changes nothing.
     pub async fn list(&self, parent: Option<&SessionId>, page: Page, verify: bool, cancel: CancellationToken) -> Result<Listing, ListError> {
         let services = self.services();
-        let (page, token) = (Some(page), cancel.clone());
-        let listing = catalog::ask(&services, &cancel, |reply| match parent {
+        let page = Some(page);
+        let listing = catalog::ask(&services, &cancel, |token, reply| match parent {
             Some(parent) => CatalogMessage::ListChildren { parent: parent.clone(), page, verify, cancel: token, reply },
             None => CatalogMessage::ListRoots { page, verify, cancel: token, reply },
         });
@@ -224,66 +224,101 @@ impl Host {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn list_descendants(&self, top: &SessionId, page: Page, cancel: CancellationToken) -> Result<Descendants, ListError> {
-        let (top, token) = (top.clone(), cancel.clone());
-        catalog::ask(&self.services(), &cancel, |reply| CatalogMessage::ListDescendants { top, page, cancel: token, reply }).await
+        let top = top.clone();
+        catalog::ask(&self.services(), &cancel, |token, reply| CatalogMessage::ListDescendants { top, page, cancel: token, reply }).await
     }
 
-    /// Returns where a session comes from and its direct children, oldest first. Reads headers only.
+    /// Returns where a session comes from and everything that comes from it. Reads the header of each, and no log.
     ///
     /// # Errors
-    /// [`QueryError::SessionNotFound`], [`QueryError::InvalidLineage`] if its parents run in a circle, or that the store or a header cannot be read.
+    /// [`QueryError::SessionNotFound`], [`QueryError::InvalidLineage`] if its parents run in a circle, [`QueryError::SourceConflict`] if one of the sessions is live
+    /// and stored with another header, [`QueryError::Cancelled`], [`QueryError::Unavailable`] in a system without a query service, and that the store, or a header
+    /// of the session or its ancestors, cannot be read. A descendant whose header cannot be read says so in its place.
     ///
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn trace(&self, session: &SessionId) -> Result<Trace, QueryError> {
+    pub async fn trace(&self, session: &SessionId, cancel: CancellationToken) -> Result<Trace, QueryError> {
         let session = session.clone();
-        self.ask(|reply| QueryMessage::Trace { session, page: Page::default(), cancel: CancellationToken::new(), reply }).await
+        query::ask(&self.services(), &cancel, |cancel, reply| QueryMessage::Trace { session, cancel, reply }).await
     }
 
-    /// Returns events of a session from `from` (inclusive), at most `limit`, in order.
+    /// Lists every session that is stored or live, the newest first, those of one time by id in byte order. Reads the header of each, for every page.
     ///
     /// # Errors
-    /// [`QueryError::SessionNotFound`], or what is damaged in its log or the store.
+    /// [`QueryError::InvalidLimit`] for a page of nothing, [`QueryError::SourceConflict`] if a session is live and stored with another header,
+    /// [`QueryError::Cancelled`], [`QueryError::Unavailable`] in a system without a query service, and that the store cannot be read. A session whose header
+    /// cannot be read says so in its place, the last one.
     ///
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn list_events(&self, session: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, QueryError> {
-        let session = session.clone();
-        self.ask(|reply| QueryMessage::Events { session, from, limit, reply }).await
+    pub async fn list_sessions(&self, page: Page, cancel: CancellationToken) -> Result<SessionPage, QueryError> {
+        query::ask(&self.services(), &cancel, |cancel, reply| QueryMessage::Sessions { page, cancel, reply }).await
     }
 
-    /// Returns one event with up to `before` and `after` neighbours, at most 50 on either side.
+    /// Lists the events of a session in order, and says of each whether a model sees it. Costs the length of the log.
     ///
     /// # Errors
-    /// [`QueryError::InvalidWindow`] for more than 50, [`QueryError::SessionNotFound`], [`QueryError::EventNotFound`], or what is damaged.
+    /// [`QueryError::InvalidSurface`] if an event cannot follow what came before, [`QueryError::SessionNotFound`], [`QueryError::SourceConflict`] if the header is
+    /// not the live one or changes meanwhile, [`QueryError::Cancelled`], [`QueryError::Unavailable`] in a system without a query service, and what is damaged in
+    /// the log or the store.
     ///
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn read_event(&self, session: &SessionId, seq: Seq, before: u64, after: u64) -> Result<EventWindow, QueryError> {
+    pub async fn list_events(&self, session: &SessionId, cancel: CancellationToken) -> Result<Vec<EventLine>, QueryError> {
         let session = session.clone();
-        self.ask(|reply| QueryMessage::Event { session, seq, before, after, reply }).await
+        query::ask(&self.services(), &cancel, |cancel, reply| QueryMessage::Lines { session, cancel, reply }).await
+    }
+
+    /// Returns events of a session from `from` (inclusive), at most `limit`, in order. Whether they follow from what came before is not looked at.
+    ///
+    /// # Errors
+    /// [`QueryError::InvalidLimit`] for a limit of 0, and as [`Host::list_events`], except that no surface is invalid.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn read_events(&self, session: &SessionId, from: Seq, limit: usize, cancel: CancellationToken) -> Result<Vec<Event>, QueryError> {
+        let session = session.clone();
+        query::ask(&self.services(), &cancel, |cancel, reply| QueryMessage::Events { session, from, limit, cancel, reply }).await
+    }
+
+    /// Returns one event with up to `before` and `after` neighbours, at most [`Config::read_window_max`](crate::Config::read_window_max) on either side. Whether
+    /// they follow from what came before is not looked at.
+    ///
+    /// # Errors
+    /// [`QueryError::InvalidWindow`] for more than that, before anything is read; [`QueryError::EventNotFound`], and as [`Host::list_events`], except that no
+    /// surface is invalid.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn read_event(&self, session: &SessionId, seq: Seq, before: u64, after: u64, cancel: CancellationToken) -> Result<EventWindow, QueryError> {
+        let services = self.services();
+        let (session, window) = (session.clone(), Window { seq, before, after });
+        window.check(services.config.read_window_max)?;
+        query::ask(&services, &cancel, |cancel, reply| QueryMessage::Window { session, window, cancel, reply }).await
     }
 
     /// Returns a whole session. Costs the length of its log.
     ///
     /// # Errors
-    /// [`QueryError::SessionNotFound`], or what is damaged in its log or the store.
+    /// As [`Host::list_events`].
     ///
     /// # Cancel safety
     /// Changes nothing.
     pub async fn load(&self, session: &SessionId) -> Result<Log, QueryError> {
         let session = session.clone();
-        self.ask(|reply| QueryMessage::Load { session, reply }).await
+        query::ask(&self.services(), &CancellationToken::new(), |cancel, reply| QueryMessage::Load { session, cancel, reply }).await
     }
 
-    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<Result<T, QueryError>>) -> QueryMessage) -> Result<T, QueryError> {
-        let services = self.services();
-        let (reply, answer) = oneshot::channel();
-        match &services.query {
-            Some(query) if query.send_message(message(reply)).is_ok() => answered(answer, services.config.ask_deadline).await,
-            Some(_) => Err(QueryError::Ended),
-            None => Err(QueryError::Unavailable),
-        }
+    /// Returns what follows from all that a session has done. Costs the length of its log in time, and in memory what a model sees of it and what waits.
+    ///
+    /// # Errors
+    /// As [`Host::list_events`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn fold(&self, session: &SessionId) -> Result<Fold, QueryError> {
+        let session = session.clone();
+        query::ask(&self.services(), &CancellationToken::new(), |cancel, reply| QueryMessage::Fold { session, cancel, reply }).await
     }
 
     /// Returns the ids that begin with `prefix`, in byte order, at most `limit`.

@@ -35,7 +35,7 @@ fn a_list_wakes_nobody_and_writes_nothing() {
                 listing.entries.iter().map(|entry| (entry.id().as_str(), entry.listed().unwrap().status, entry.listed().unwrap().pending)).collect();
             assert_eq!(shown, [("a", Status::Complete, 1), ("b", Status::Complete, 1), ("c", Status::Complete, 1)]);
         }
-        host.trace(&root).await.unwrap();
+        host.trace(&root, CancellationToken::new()).await.unwrap();
         quiet(&host).await;
         assert_eq!((host.live_count(), store.commits()), (0, before));
         assert_eq!(store.opened(&id("a")), 0);

@@ -98,7 +98,7 @@ impl Play {
     }
 
     async fn events(&self, session: &SessionId) -> Vec<Event> {
-        self.runtime.list_events(session).await.unwrap()
+        self.runtime.read_events(session).await.unwrap()
     }
 
     /// Returns what a session has said.

@@ -1,6 +1,6 @@
 //! The Catalog actor: the list of a parent's children, and of everything below a session.
 //!
-//! **Messages.** `ListChildren`, `ListRoots` and `ListDescendants`, from agents and the host.
+//! **Messages.** `Children`, `Roots` and `Descendants`, from agents and the host.
 //! **State.** None. It asks the Query actor for a trace and for what each child is, and never talks to an Activation.
 //! **Order.** It waits for no listing: each is made where its read ends.
 //! **End.** A listing that is under way is answered.
@@ -37,7 +37,7 @@ pub(crate) type Reply<T> = oneshot::Sender<Result<T, ListError>>;
 #[derive(Debug)]
 pub(crate) enum CatalogMessage {
     /// The children of a session.
-    ListChildren {
+    Children {
         /// The parent.
         parent: SessionId,
         /// Which of them; all if `None`.
@@ -50,7 +50,7 @@ pub(crate) enum CatalogMessage {
         reply: Reply<Listing>,
     },
     /// The roots, and sessions whose parent is not in the store.
-    ListRoots {
+    Roots {
         /// Which of them; all if `None`.
         page: Option<Page>,
         /// Read the logs instead of the derived rows.
@@ -61,7 +61,7 @@ pub(crate) enum CatalogMessage {
         reply: Reply<Listing>,
     },
     /// Everything below a session.
-    ListDescendants {
+    Descendants {
         /// The session.
         top: SessionId,
         /// Which of it.
@@ -94,35 +94,35 @@ impl Actor for Catalog {
 
     async fn handle(&self, _myself: ActorRef<CatalogMessage>, message: CatalogMessage, state: &mut CatalogState) -> Result<(), ActorProcessingErr> {
         let (parent, page, verify, cancel, reply) = match message {
-            CatalogMessage::ListChildren { parent, page, verify, cancel, reply } => (Some(parent), page, verify, cancel, reply),
-            CatalogMessage::ListRoots { page, verify, cancel, reply } => (None, page, verify, cancel, reply),
-            CatalogMessage::ListDescendants { top, page, cancel, reply } => {
-                state.walk(top, page, cancel, reply);
+            CatalogMessage::Children { parent, page, verify, cancel, reply } => (Some(parent), page, verify, cancel, reply),
+            CatalogMessage::Roots { page, verify, cancel, reply } => (None, page, verify, cancel, reply),
+            CatalogMessage::Descendants { top, page, cancel, reply } => {
+                state.walk(top, &page, cancel, reply);
                 return Ok(());
             }
         };
-        state.list(parent, page.unwrap_or_default(), verify, cancel, reply);
+        state.list(parent, &page.unwrap_or_default(), verify, cancel, reply);
         Ok(())
     }
 }
 
 impl CatalogState {
-    fn list(&self, parent: Option<SessionId>, page: Page, verify: bool, cancel: CancellationToken, reply: Reply<Listing>) {
+    fn list(&self, parent: Option<SessionId>, page: &Page, verify: bool, cancel: CancellationToken, reply: Reply<Listing>) {
         let asked = match page.one_more() {
             Ok(asked) => asked,
             // Whoever asked may be gone.
             Err(error) => return drop(reply.send(Err(error.into()))),
         };
-        let (live, family) = (self.live.clone(), parent.clone());
+        let (live, family, limit) = (self.live.clone(), parent.clone(), page.limit);
         let then = Then::new(move |family| {
-            let listing = family.map_err(ListError::from).and_then(|family| listing(parent.as_ref(), family, page.limit, |id| live.is_resident(id)));
+            let listing = family.map_err(ListError::from).and_then(|family| listing(parent.as_ref(), family, limit, |id| live.is_resident(id)));
             drop(reply.send(listing));
         });
         // If the Query actor is gone the reply is dropped with the message, which says so.
         drop(self.query.send_message(QueryMessage::Family { parent: family, page: asked, verify, cancel, then }));
     }
 
-    fn walk(&self, top: SessionId, page: Page, cancel: CancellationToken, reply: Reply<Descendants>) {
+    fn walk(&self, top: SessionId, page: &Page, cancel: CancellationToken, reply: Reply<Descendants>) {
         let asked = match page.one_more() {
             Ok(asked) => asked,
             Err(error) => return drop(reply.send(Err(error.into()))),

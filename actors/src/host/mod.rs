@@ -206,8 +206,8 @@ impl Host {
         let services = self.services();
         let page = Some(page);
         let listing = catalog::ask(&services, &cancel, |token, reply| match parent {
-            Some(parent) => CatalogMessage::ListChildren { parent: parent.clone(), page, verify, cancel: token, reply },
-            None => CatalogMessage::ListRoots { page, verify, cancel: token, reply },
+            Some(parent) => CatalogMessage::Children { parent: parent.clone(), page, verify, cancel: token, reply },
+            None => CatalogMessage::Roots { page, verify, cancel: token, reply },
         });
         listing.await
     }
@@ -225,7 +225,7 @@ impl Host {
     /// Changes nothing.
     pub async fn list_descendants(&self, top: &SessionId, page: Page, cancel: CancellationToken) -> Result<Descendants, ListError> {
         let top = top.clone();
-        catalog::ask(&self.services(), &cancel, |token, reply| CatalogMessage::ListDescendants { top, page, cancel: token, reply }).await
+        catalog::ask(&self.services(), &cancel, |token, reply| CatalogMessage::Descendants { top, page, cancel: token, reply }).await
     }
 
     /// Returns where a session comes from and everything that comes from it. Reads the header of each, and no log.

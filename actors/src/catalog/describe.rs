@@ -48,7 +48,7 @@ pub(super) fn entry(parent: Option<&SessionId>, child: Traced, described: Result
         return Ok(Some(Entry::Diagnostic { id, reason: Reason::Corrupt }));
     }
     // A fork is nobody's child, whatever its log says and whether it can be read.
-    if header.parent.is_some() && header.depth == 0 {
+    if header.is_fork() {
         return Ok(None);
     }
     let description = match described {

@@ -6,6 +6,7 @@
 mod author;
 mod catalog;
 mod descendants;
+mod listing;
 mod watched;
 mod world;
 

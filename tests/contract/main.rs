@@ -7,6 +7,7 @@ mod author;
 mod catalog;
 mod descendants;
 mod listing;
+mod query;
 mod watched;
 mod world;
 

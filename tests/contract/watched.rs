@@ -187,7 +187,10 @@ impl Watch {
     fn begin(&self, session: &str, call: Call) -> Plan {
         let actions: Vec<Action> = {
             let mut watched = self.lock();
-            watched.calls.push((session.to_owned(), call));
+            // To be found is a part of a call.
+            if call != Call::Found {
+                watched.calls.push((session.to_owned(), call));
+            }
             let mut due = Vec::new();
             for rule in watched.rules.iter_mut().filter(|rule| rule.session == session && rule.call == call) {
                 rule.seen += 1;

@@ -151,6 +151,7 @@ impl Corpus<'_> {
     /// Folds a session and hands each of its events to `see`.
     pub(super) fn fold(&mut self, session: &SessionId, mut see: impl FnMut(&Event)) -> Result<Fold, QueryError> {
         self.under_header(session, |corpus, header| {
+            corpus.go_on()?;
             let gives_up = corpus.gives_up();
             let mut seen = 0_usize;
             let folded = fold(corpus.reader, session, &mut |event| {

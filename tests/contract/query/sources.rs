@@ -1,0 +1,273 @@
+//! What is stored and what is live, and what happens where they do not agree or one of them cannot be had.
+
+use greenroom::{Runtime, actors::query::Page};
+use greenroom_session::{header::Header, listing::Cursor, place::path_of};
+use tokio_util::sync::CancellationToken;
+
+use super::{OF_A_LOG, READS, ask, code};
+use crate::{
+    author::Author,
+    watched::{Call, Fault},
+    world::{Kind, World, sid},
+};
+
+crate::on_every_store!(async
+    sessions_are_listed_the_newest_first_page_by_page,
+    what_is_live_is_told_and_kept_where_the_store_has_lost_it,
+    a_header_that_cannot_be_read_is_in_the_list_and_a_store_that_cannot_is_no_list,
+    a_stored_header_that_is_not_the_live_one_fails_every_read_of_it,
+    a_header_that_changes_while_a_log_is_read_fails_the_read,
+    a_header_on_the_disk_that_is_not_the_live_one_fails_what_reads_it_and_nothing_else,
+    what_is_absent_and_what_fails_has_a_code_in_every_read,
+    a_session_that_becomes_live_during_a_read_is_read_as_it_is_then,
+);
+
+/// Lists all sessions, each as its id and a mark for live and stored.
+async fn listed(runtime: &Runtime) -> Vec<String> {
+    let records = runtime.list_sessions().await.unwrap();
+    let mark = |is: bool, mark| if is { mark } else { "" };
+    records.iter().map(|record| format!("{}{}{}", record.id, mark(record.live, " live"), mark(record.stored, " stored"))).collect()
+}
+
+async fn sessions_are_listed_the_newest_first_page_by_page(world: &World) {
+    let runtime = world.runtime().await;
+    assert_eq!(listed(&runtime).await, [""; 0]);
+    for (id, time) in [("b", 1_000), ("a", 3_000), ("d", 2_000), ("C", 2_000), ("e", 2_000)] {
+        world.create(&Author::root(id).at(time));
+    }
+    world.create(&Author::listed("child", "d").at(5_000));
+    let expected = ["child", "a", "C", "d", "e", "b"];
+    assert_eq!(listed(&runtime).await, expected.map(|id| format!("{id} stored")));
+    for limit in 1..=7 {
+        let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+        loop {
+            let page = runtime.host().list_sessions(Page { after, limit: Some(limit) }, CancellationToken::new()).await.unwrap();
+            assert!(page.sessions.len() <= limit);
+            seen.extend(page.sessions.into_iter().map(|record| record.id));
+            pages += 1;
+            after = page.next_cursor;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((seen, pages), (expected.map(sid).to_vec(), expected.len().div_ceil(limit)), "pages of {limit}");
+    }
+    // A place need not be a session's.
+    let after = Some(Cursor { created_at: 2_000, id: sid("cc") });
+    let page = runtime.host().list_sessions(Page { after, limit: None }, CancellationToken::new()).await.unwrap();
+    assert_eq!(page.sessions.iter().map(|record| record.id.as_str()).collect::<Vec<_>>(), ["d", "e", "b"]);
+    runtime.shutdown().await;
+}
+
+async fn what_is_live_is_told_and_kept_where_the_store_has_lost_it(world: &World) {
+    world.create(&Author::root("r").at(2_000));
+    world.create(&Author::root("cold").at(1_000));
+    let runtime = world.runtime().await;
+    let kept = runtime.resume(&sid("r")).await.unwrap();
+    assert_eq!(listed(&runtime).await, ["r live stored", "cold stored"]);
+    // The header is read for nothing else, so the session is as good as gone.
+    world.watch.fail("r", Call::Header, None, Fault::Gone);
+    assert_eq!(listed(&runtime).await, ["r live", "cold stored"]);
+    let trace = runtime.trace(&sid("r")).await.unwrap();
+    assert_eq!(trace.root().unwrap().id, sid("r"), "what is live is known");
+    world.watch.clear();
+    drop(kept);
+    runtime.shutdown().await;
+}
+
+async fn a_header_that_cannot_be_read_is_in_the_list_and_a_store_that_cannot_is_no_list(world: &World) {
+    for id in ["a", "b", "c"] {
+        world.create(&Author::root(id));
+    }
+    let runtime = world.runtime().await;
+    world.watch.fail("b", Call::Header, None, Fault::Corrupt);
+    let records = runtime.list_sessions().await.unwrap();
+    let shown: Vec<_> = records.iter().map(|record| (record.id.as_str(), record.header.is_ok(), record.created_at() > 0)).collect();
+    assert_eq!(shown, [("a", true, true), ("c", true, true), ("b", false, false)]);
+    world.watch.clear();
+    world.watch.fail("b", Call::Header, None, Fault::Outage);
+    assert_eq!(code(&runtime.host(), "list_sessions", "a").await, "SESSION_QUERY_PERSISTENCE_FAILED");
+    world.watch.clear();
+    world.watch.fail("b", Call::Header, None, Fault::Gone);
+    assert_eq!(listed(&runtime).await, ["a stored", "c stored"], "it was removed while the list was made");
+    runtime.shutdown().await;
+}
+
+/// Every header that differs from this one in one field.
+fn others(header: &Header) -> Vec<(&'static str, Header)> {
+    vec![
+        ("version", Header { version: 2, ..header.clone() }),
+        ("created_at", Header { created_at: header.created_at + 1, ..header.clone() }),
+        ("cwd", Header { cwd: Some("/elsewhere".into()), ..header.clone() }),
+        ("parent", Header { parent: Some(sid("cold")), ..header.clone() }),
+        ("seed_length", Header { seed_length: 1, ..header.clone() }),
+        ("depth", Header { depth: header.depth + 1, ..header.clone() }),
+    ]
+}
+
+async fn a_stored_header_that_is_not_the_live_one_fails_every_read_of_it(world: &World) {
+    world.root("r");
+    world.root("cold");
+    world.child("a", "r");
+    let runtime = world.runtime().await;
+    let kept = runtime.resume(&sid("r")).await.unwrap();
+    let header = runtime.trace(&sid("r")).await.unwrap().target;
+    for (field, other) in others(&header) {
+        world.watch.clear();
+        world.watch.answer_header("r", None, other);
+        for read in READS {
+            assert_eq!(code(&runtime.host(), read, "r").await, "SESSION_QUERY_SOURCE_CONFLICT", "{read}: another {field}");
+        }
+        // An ancestor's header is read for a trace, and for the list of a family.
+        assert_eq!(code(&runtime.host(), "trace", "a").await, "SESSION_QUERY_SOURCE_CONFLICT", "{field}");
+        for parent in ["r", "a"] {
+            assert_eq!(runtime.list(Some(&sid(parent))).await.unwrap_err().code(), "SESSION_QUERY_SOURCE_CONFLICT", "{parent}: {field}");
+        }
+        for read in OF_A_LOG.into_iter().chain(["trace"]) {
+            assert_eq!(code(&runtime.host(), read, "cold").await, "ok", "{read}: of another session");
+        }
+        assert_eq!(code(&runtime.host(), "list_events", "a").await, "ok", "the log of a child says nothing of its parent's header");
+    }
+    world.watch.clear();
+    drop(kept);
+    runtime.shutdown().await;
+}
+
+async fn a_header_that_changes_while_a_log_is_read_fails_the_read(world: &World) {
+    world.root("r");
+    let runtime = world.runtime().await;
+    let header = runtime.trace(&sid("r")).await.unwrap().target;
+    for (field, other) in others(&header) {
+        for (nth, read) in [1, 2].into_iter().flat_map(|nth| OF_A_LOG.map(|read| (nth, read))) {
+            world.watch.clear();
+            world.watch.answer_header("r", nth, other.clone());
+            assert_eq!(code(&runtime.host(), read, "r").await, "SESSION_QUERY_SOURCE_CONFLICT", "{read}: {field} of look {nth}");
+        }
+    }
+    for read in OF_A_LOG {
+        world.watch.clear();
+        world.watch.fail("r", Call::Header, 2, Fault::Gone);
+        assert_eq!(code(&runtime.host(), read, "r").await, "SESSION_QUERY_SESSION_NOT_FOUND", "{read}: it was removed meanwhile");
+    }
+    runtime.shutdown().await;
+}
+
+async fn a_header_on_the_disk_that_is_not_the_live_one_fails_what_reads_it_and_nothing_else(world: &World) {
+    world.root("r");
+    world.child("a", "r");
+    world.child("b", "a");
+    world.child("c", "b");
+    if world.kind == Kind::Memory {
+        // Nobody writes there behind its back.
+        return;
+    }
+    let runtime = world.runtime().await;
+    // A message brings the child to life; its parent's handle keeps it there.
+    let kept = runtime.resume(&sid("r")).await.unwrap();
+    let header = world.reader().header(&sid("r")).unwrap().unwrap();
+    let other = Header { cwd: Some("/elsewhere".into()), ..(*header).clone() };
+    rewrite(world, &header, &other);
+    for read in READS {
+        assert_eq!(code(&runtime.host(), read, "r").await, "SESSION_QUERY_SOURCE_CONFLICT", "{read}");
+    }
+    for session in ["a", "b", "c"] {
+        assert_eq!(code(&runtime.host(), "trace", session).await, "SESSION_QUERY_SOURCE_CONFLICT", "an ancestor of {session}");
+        assert_eq!(code(&runtime.host(), "load", session).await, "ok", "{session}");
+    }
+    rewrite(world, &other, &header);
+    assert_eq!(code(&runtime.host(), "trace", "c").await, "ok");
+    drop(kept);
+    runtime.shutdown().await;
+}
+
+/// Writes another header in the place of one, with the checksum that it should have.
+fn rewrite(world: &World, of: &Header, other: &Header) {
+    let record = |header: &Header| {
+        let mut author = Author::root(header.id.as_str());
+        author.header = header.clone();
+        author
+    };
+    match world.kind {
+        Kind::Memory => {}
+        Kind::Sqlite => {
+            let (text, crc) = record(other).header_record();
+            let conn = rusqlite::Connection::open(world.path()).unwrap();
+            assert_eq!(conn.execute("UPDATE session SET header = ?2, crc = ?3 WHERE id = ?1", rusqlite::params![of.id.as_str(), text, crc]).unwrap(), 1);
+        }
+        Kind::Jsonl => {
+            let file = world.path().join(path_of(of.parent.as_ref(), &of.id));
+            let text = std::fs::read_to_string(&file).unwrap();
+            let first = |header: &Header| String::from_utf8(record(header).lines()).unwrap().lines().next().unwrap().to_owned();
+            assert_eq!(text.lines().next().unwrap(), first(of), "the header is the one that is to be replaced");
+            let rest = text.split_once('\n').unwrap().1;
+            std::fs::write(&file, format!("{}\n{rest}", first(other))).unwrap();
+        }
+    }
+}
+
+async fn what_is_absent_and_what_fails_has_a_code_in_every_read(world: &World) {
+    world.root("r");
+    let runtime = world.runtime().await;
+    let host = runtime.host();
+    let of_one: Vec<&str> = OF_A_LOG.into_iter().chain(["trace"]).collect();
+    for &read in &of_one {
+        assert_eq!(code(&host, read, "nobody").await, "SESSION_QUERY_SESSION_NOT_FOUND", "{read}");
+    }
+    assert_eq!(ask(&host, "list_sessions", "nobody", CancellationToken::new()).await.unwrap(), 0);
+    for (fault, expected) in [
+        (Fault::Outage, "SESSION_QUERY_PERSISTENCE_FAILED"),
+        (Fault::Gone, "SESSION_QUERY_SESSION_NOT_FOUND"),
+        (Fault::Corrupt, "SESSION_QUERY_CORRUPT_SESSION"),
+    ] {
+        for &read in &of_one {
+            world.watch.clear();
+            world.watch.fail("r", Call::Header, None, fault);
+            assert_eq!(code(&host, read, "r").await, expected, "{read}: {fault:?}");
+        }
+        for read in OF_A_LOG {
+            world.watch.clear();
+            world.watch.fail("r", Call::Events, None, fault);
+            world.watch.fail("r", Call::Load, None, fault);
+            assert_eq!(code(&host, read, "r").await, expected, "{read}: {fault:?}");
+        }
+    }
+    // More often than reads may be under way: one that panics takes nothing with it.
+    for read in READS.into_iter().chain(READS) {
+        world.watch.clear();
+        world.watch.before("r", Call::Header, 1, || panic!("a store that panics"));
+        assert_eq!(code(&host, read, "r").await, "SESSION_QUERY_PERSISTENCE_FAILED", "{read}");
+        world.watch.clear();
+        assert_eq!(code(&host, read, "r").await, "ok", "{read}");
+    }
+    runtime.shutdown().await;
+}
+
+async fn a_session_that_becomes_live_during_a_read_is_read_as_it_is_then(world: &World) {
+    world.root("r");
+    let runtime = world.runtime().await;
+    for (at, read) in OF_A_LOG.into_iter().chain(["trace", "list_sessions"]).enumerate() {
+        let host = runtime.host();
+        let before = ask(&host, "load", "r", CancellationToken::new()).await.unwrap();
+        world.watch.clear();
+        let pause = world.watch.pause("r", Call::Header, 1);
+        let (told, root) = tokio::join!(ask(&host, read, "r", CancellationToken::new()), async {
+            pause.reached().await;
+            let root = runtime.resume(&sid("r")).await.unwrap();
+            root.send("work").await.unwrap();
+            assert_eq!(root.quiescent().await.unwrap(), []);
+            pause.open();
+            root
+        });
+        let after = ask(&host, "load", "r", CancellationToken::new()).await.unwrap();
+        drop(root);
+        assert!(after > before, "it has worked");
+        let expected = match read {
+            "trace" | "list_sessions" => 1,
+            // The window ends with the neighbours that were asked for.
+            "read_event" => after.min(51),
+            _ => after,
+        };
+        assert_eq!(told.unwrap(), expected, "{read}, round {at}");
+    }
+    runtime.shutdown().await;
+}

@@ -3,6 +3,7 @@
 mod bounds;
 mod cancel;
 mod events;
+mod family;
 mod sources;
 mod trace;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use greenroom_session::{
+    codec::DecodeError,
     id::SessionId,
     store::{LoadError, StoreError},
 };
@@ -135,11 +136,16 @@ impl QueryError {
         }
     }
 
+    /// A record at some place is damaged.
+    pub(crate) fn corrupt(session: &SessionId, place: &str, source: &DecodeError) -> Self {
+        Self::Corrupt { session: session.clone(), reason: format!("{place}: {source}") }
+    }
+
     pub(crate) fn from_load(error: LoadError) -> Self {
         match error {
             LoadError::NotFound(id) | LoadError::Removed(id) => Self::SessionNotFound(id),
             LoadError::Store(error) => Self::PersistenceFailed(Arc::new(error)),
-            LoadError::Corrupt { session, place, source } => Self::Corrupt { session, reason: format!("{place}: {source}") },
+            LoadError::Corrupt { session, place, source } => Self::corrupt(&session, &place, &source),
             LoadError::Fold { session, source } => Self::InvalidSurface { session, reason: source.to_string() },
             other => Self::PersistenceFailed(Arc::new(StoreError::Damaged(other.to_string()))),
         }

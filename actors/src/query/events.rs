@@ -138,33 +138,27 @@ impl Window {
     }
 }
 
-fn fold(
-    reader: &mut dyn greenroom_session::store::Reader,
-    id: &SessionId,
-    see: &mut dyn FnMut(&Event) -> ControlFlow<()>,
-) -> Result<Option<Fold>, greenroom_session::store::LoadError> {
-    let log = reader.load(id)?;
-    Ok(log.events.iter().try_for_each(see).is_continue().then_some(log.fold))
-}
-
 impl Corpus<'_> {
     /// Folds a session and hands each of its events to `see`.
-    pub(super) fn fold(&mut self, session: &SessionId, mut see: impl FnMut(&Event)) -> Result<Fold, QueryError> {
-        self.under_header(session, |corpus, header| {
-            corpus.go_on()?;
-            let gives_up = corpus.gives_up();
-            let mut seen = 0_usize;
-            let folded = fold(corpus.reader, session, &mut |event| {
-                seen += 1;
-                if seen.is_multiple_of(CHUNK) && gives_up() {
-                    return ControlFlow::Break(());
-                }
-                see(event);
-                ControlFlow::Continue(())
-            });
-            let fold = folded.map_err(QueryError::from_load)?.ok_or(QueryError::Cancelled)?;
-            if fold.header() == header { Ok(fold) } else { Err(QueryError::SourceConflict(session.clone())) }
-        })
+    pub(super) fn fold(&mut self, session: &SessionId, see: impl FnMut(&Event)) -> Result<Fold, QueryError> {
+        self.under_header(session, |corpus, header| corpus.fold_of(header, see))
+    }
+
+    /// Folds the session that has this header.
+    pub(super) fn fold_of(&mut self, header: &Arc<Header>, mut see: impl FnMut(&Event)) -> Result<Fold, QueryError> {
+        self.go_on()?;
+        let gives_up = self.gives_up();
+        let mut seen = 0_usize;
+        let folded = self.reader.fold(&header.id, &mut |event| {
+            seen += 1;
+            if seen.is_multiple_of(CHUNK) && gives_up() {
+                return ControlFlow::Break(());
+            }
+            see(event);
+            ControlFlow::Continue(())
+        });
+        let fold = folded.map_err(QueryError::from_load)?.ok_or(QueryError::Cancelled)?;
+        if fold.header() == header { Ok(fold) } else { Err(QueryError::SourceConflict(header.id.clone())) }
     }
 
     /// Lists the events of a session and says of each where it stands.
@@ -213,14 +207,53 @@ impl Corpus<'_> {
 
     /// Reads one event and its neighbours, without folding them.
     pub(super) fn window(&mut self, session: &SessionId, window: Window) -> Result<EventWindow, QueryError> {
+        self.under_header(session, |corpus, header| corpus.window_of(header, window))
+    }
+
+    /// Reads one event, and its neighbours, of the session that has this header.
+    pub(super) fn window_of(&mut self, header: &Arc<Header>, window: Window) -> Result<EventWindow, QueryError> {
+        self.go_on()?;
         let Window { seq, before, after } = window;
-        self.under_header(session, |corpus, header| {
-            corpus.go_on()?;
-            let first = seq.saturating_sub(before);
-            let count = usize::try_from((seq - first).saturating_add(after).saturating_add(1)).unwrap_or(usize::MAX);
-            let events = corpus.reader.events(session, first, count).map_err(QueryError::from_load)?;
-            let window = EventWindow { header: header.clone(), seq, events };
-            if window.event().is_some() { Ok(window) } else { Err(QueryError::EventNotFound { session: session.clone(), seq }) }
-        })
+        let first = seq.saturating_sub(before);
+        let count = usize::try_from((seq - first).saturating_add(after).saturating_add(1)).unwrap_or(usize::MAX);
+        let events = self.reader.events(&header.id, first, count).map_err(QueryError::from_load)?;
+        let window = EventWindow { header: header.clone(), seq, events };
+        if window.event().is_some() { Ok(window) } else { Err(QueryError::EventNotFound { session: header.id.clone(), seq }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use greenroom_session::{
+        event::{Body, Opaque},
+        header::NewSession,
+        store::{Create, Op, Store as _, memory::MemoryStore},
+    };
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::live::LiveTable;
+
+    #[test]
+    fn a_fold_that_nobody_waits_for_stops_before_a_thousand_events_more() {
+        let id = SessionId::new("long").unwrap();
+        let store = MemoryStore::new();
+        let events: Vec<Event> = (0..5_000).map(|seq| Body::Opaque(Opaque { name: "x/memo".into(), data: serde_json::json!(seq) }).at(seq, 1_000)).collect();
+        let create = Create { session: NewSession::root(id.clone()), time: 1_000, events: events.into(), message: None };
+        store.commit(&[Op::Create(create)]).unwrap().remove(0).unwrap();
+        for given_up_at in [1, 999, 1_000, 1_001, 4_999] {
+            let cancel = CancellationToken::new();
+            let mut reader = store.reader().unwrap();
+            let mut corpus = Corpus::new(&mut *reader, LiveTable::default(), cancel.clone());
+            let mut seen = 0;
+            let fold = corpus.fold(&id, |_| {
+                seen += 1;
+                if seen == given_up_at {
+                    cancel.cancel();
+                }
+            });
+            assert!(matches!(fold, Err(QueryError::Cancelled)), "{given_up_at}");
+            assert!(seen < given_up_at + 1_000, "given up at {given_up_at}, and {seen} were seen");
+        }
     }
 }

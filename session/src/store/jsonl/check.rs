@@ -11,19 +11,20 @@ use std::{
 };
 
 use super::{
+    batches::{has_hole, is_damaged, whole_batches},
     birth::{LOCK, MARKER, NEW},
     disk::{is_irregular, is_of_one_file, open_regular, unreadable},
     held::HELD,
     index::{Index, REMOVED},
     place::{DAMAGED, Place as FilePlace, TORN},
-    scan::{self, decode_error, has_hole, is_damaged, refuse_hidden, whole_batches},
+    scan::{self, decode_error},
     view::{TRIES, View},
 };
 use crate::{
     check::{Checked, Class, Finding, Kept, Place, SessionCheck, Spot},
     codec::DecodeError,
     id::SessionId,
-    line::{Line, read_batch_line},
+    line::{Line, hides_a_record, read_batch_line},
     place::{EXTENSION, ROOTS, id_of},
 };
 
@@ -56,8 +57,8 @@ fn relative(place: &FilePlace) -> PathBuf {
 pub(super) fn file(view: &View, place: &FilePlace) -> io::Result<Option<(Checked, Vec<Finding>)>> {
     let mut before = Vec::new();
     for left in (0..TRIES).rev() {
-        let (bytes, still) = match view.bytes(place, true) {
-            Ok(Some((bytes, _, still))) => (bytes, still),
+        let (bytes, still) = match view.bytes(place) {
+            Ok(Some(read)) => read,
             Ok(None) => return Ok(None),
             Err(error) if is_of_one_file(&error) => return Ok(Some(unread(place, &error))),
             Err(error) => return Err(error),
@@ -144,7 +145,7 @@ fn verify(place: &FilePlace, bytes: &[u8]) -> (Checked, Vec<Finding>) {
     if let Some(what) = misnamed {
         session.find(Place::Header, Class::MisnamedFile, what);
     }
-    let batches = whole_batches(&id, bytes).ok();
+    let batches = whole_batches(&id, bytes).ok().and_then(|end| usize::try_from(end).ok());
     // A file gets its name when its first batch is whole, so where none is, its lines say why.
     let end = batches.filter(|end| *end > 0).unwrap_or(bytes.len());
     let whole = bytes.get(..end).unwrap_or_default();
@@ -167,7 +168,7 @@ fn verify(place: &FilePlace, bytes: &[u8]) -> (Checked, Vec<Finding>) {
                 session.find(Place::Line(number), Class::MisplacedRecord, "a second header");
             }
             Err(error) => {
-                let spliced = refuse_hidden(&id, bytes, usize::try_from(offset).unwrap_or(usize::MAX), line).is_err();
+                let spliced = hides_a_record(&id, line);
                 let error = reason(&id, line, decode_error(error));
                 let place = match kind {
                     // What was lost of the second record is not known.
@@ -235,7 +236,7 @@ fn reason(id: &SessionId, line: &[u8], error: DecodeError) -> DecodeError {
     if line.ends_with(b"\r") {
         return malformed("it ends with CR LF".into());
     }
-    if refuse_hidden(id, line, 0, line).is_err() {
+    if hides_a_record(id, line) {
         return malformed("two records stand on one line".into());
     }
     error

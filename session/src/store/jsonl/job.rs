@@ -10,11 +10,11 @@ use std::{
 };
 
 use super::{
+    batches::is_damaged,
     birth::new_name,
     disk::{Disk, PLAIN, regular},
     place::{DAMAGED, Place, TORN},
     pool::Pool,
-    scan::is_damaged,
 };
 use crate::id::SessionId;
 

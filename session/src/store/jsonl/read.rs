@@ -12,8 +12,8 @@ use super::{
     held::Epochs,
     index::Index,
     place::Place,
-    scan::Scanned,
-    view::{Kept, Remembered, View, Whole},
+    scan::{Scanned, See},
+    view::{Kept, Remembered, Scan, View, Whole},
     whole,
 };
 use crate::{
@@ -59,13 +59,21 @@ impl JsonlReader {
         }
     }
 
-    fn whole(&self, id: &SessionId, keep_events: bool) -> Result<Whole, LoadError> {
+    fn scan(&self, id: &SessionId, see: &mut See<'_>) -> Result<Scan, LoadError> {
         let place = self.place(id)?;
-        self.view.scan(&place, keep_events).map_err(StoreError::from)?.ok_or_else(|| LoadError::NotFound(id.clone()))?
+        self.view.scan(&place, see).map_err(StoreError::from)?.ok_or_else(|| LoadError::NotFound(id.clone()))?
     }
 
-    fn scan(&self, id: &SessionId, keep_events: bool) -> Result<Scanned, LoadError> {
-        Ok(self.whole(id, keep_events)?.scanned)
+    fn whole(&self, id: &SessionId, see: &mut See<'_>) -> Result<Whole, LoadError> {
+        match self.scan(id, see)? {
+            Scan::Whole(whole) => Ok(whole),
+            // Nothing stops it.
+            Scan::Stopped => Err(LoadError::NotFound(id.clone())),
+        }
+    }
+
+    fn scanned(&self, id: &SessionId) -> Result<Scanned, LoadError> {
+        Ok(self.whole(id, &mut |_| ControlFlow::Continue(()))?.scanned)
     }
 
     /// Reads the headers of one family in order, or those of roots and orphans; the logs, too, if they are wanted.
@@ -126,8 +134,10 @@ impl JsonlReader {
         let place = place_of(child)?;
         let missing = || LoadError::NotFound(child.id.clone());
         if verify {
-            let scanned = self.view.scan(&place, false).map_err(StoreError::from)?.ok_or_else(missing)??.scanned;
-            return Ok(Summary::of(&scanned.fold));
+            return match self.view.scan(&place, &mut |_| ControlFlow::Continue(())).map_err(StoreError::from)?.ok_or_else(missing)?? {
+                Scan::Whole(whole) => Ok(Summary::of(&whole.scanned.fold)),
+                Scan::Stopped => Err(missing()),
+            };
         }
         let kept = self.view.kept(&place, true).map_err(StoreError::from)?.ok_or_else(missing)?;
         kept.summary().cloned()
@@ -167,31 +177,36 @@ impl Reader for JsonlReader {
     }
 
     fn export(&mut self, id: &SessionId, line: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), ExportError> {
-        whole::export(&self.whole(id, false)?, false, line)
+        whole::export(&self.whole(id, &mut |_| ControlFlow::Continue(()))?, false, line)
     }
 
     fn load(&mut self, id: &SessionId) -> Result<Log, LoadError> {
-        let Scanned { events, fold, .. } = self.scan(id, true)?;
-        Ok(Log { events, fold })
+        let mut events = Vec::new();
+        let whole = self.whole(id, &mut |event| {
+            events.push(event);
+            ControlFlow::Continue(())
+        })?;
+        Ok(Log { events, fold: whole.scanned.fold })
     }
 
     fn fold(&mut self, id: &SessionId, see: &mut dyn FnMut(&Event) -> ControlFlow<()>) -> Result<Option<Fold>, LoadError> {
-        let Scanned { events, fold, .. } = self.scan(id, true)?;
-        Ok(if events.iter().try_for_each(see).is_break() { None } else { Some(fold) })
+        Ok(match self.scan(id, &mut |event| see(&event))? {
+            Scan::Whole(whole) => Some(whole.scanned.fold),
+            Scan::Stopped => None,
+        })
     }
 
     fn events(&mut self, id: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError> {
-        let scanned = self.scan(id, true)?;
-        let from = usize::try_from(from).unwrap_or(usize::MAX);
-        Ok(scanned.events.into_iter().skip(from).take(limit).collect())
+        let place = self.place(id)?;
+        self.view.events(&place, from, limit).map_err(StoreError::from)?.ok_or_else(|| LoadError::NotFound(id.clone()))?
     }
 
     fn inbox(&mut self, id: &SessionId, limit: usize) -> Result<Vec<InboxRecord>, LoadError> {
-        Ok(self.scan(id, false)?.inbox.into_values().take(limit).collect())
+        Ok(self.scanned(id)?.inbox.into_values().take(limit).collect())
     }
 
     fn message(&mut self, id: &SessionId, message: &MessageId) -> Result<Option<MessageState>, LoadError> {
-        let scanned = self.scan(id, false)?;
+        let scanned = self.scanned(id)?;
         Ok(scanned.orders.get(message).map(|order| if scanned.inbox.contains_key(order) { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
     }
 

@@ -2,16 +2,21 @@
 //!
 //! The last batch may be torn: bytes after the last line feed, a last line whose checksum is wrong, or a last batch whose end is missing are what a write
 //! leaves that was cut off, and are passed over. So is a last line that was changed after it was written, lest the session be lost with it; but that is
-//! damage ([`is_damaged`]). Anything else that is wrong is damage, told with its line and its byte.
+//! damage ([`is_damaged`](super::batches::is_damaged)). Anything else that is wrong is damage, told with its line and its byte.
 
 use std::{
     collections::{BTreeMap, HashMap},
+    io,
+    ops::ControlFlow,
     sync::Arc,
 };
 
 use sha2::{Digest, Sha256};
 
-use super::place::Place;
+use super::{
+    place::Place,
+    text::{Lines, Text},
+};
 use crate::{
     codec::DecodeError,
     departed::leaving,
@@ -19,8 +24,8 @@ use crate::{
     fold::Fold,
     head::FoldError,
     header::Header,
-    id::{MessageId, Order, SessionId},
-    line::{Line, LineError, hides_a_record, is_whole, read_batch_line, says_more},
+    id::{MessageId, Order, Seq, SessionId},
+    line::{Line, LineError, is_event, is_whole, read_batch_line},
     message::{InboxRecord, Tombstone},
     place::{folder_of, name_of},
     store::{
@@ -32,8 +37,6 @@ use crate::{
 /// A whole session.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// Every event if they were asked for.
-    pub(super) events: Vec<Event>,
     /// What follows from the events and the waiting messages.
     pub(super) fold: Fold,
     /// The messages that wait.
@@ -69,6 +72,27 @@ pub(super) enum Flaw {
     Fold(FoldError),
 }
 
+/// Why a file was not read to its end.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// What it says is wrong.
+    Flaw(Flaw),
+    /// It could not be read.
+    Io(io::Error),
+}
+
+impl From<Flaw> for Unread {
+    fn from(flaw: Flaw) -> Self {
+        Self::Flaw(flaw)
+    }
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
 impl Flaw {
     pub(super) fn load_error(&self, session: &SessionId) -> LoadError {
         let session = session.clone();
@@ -87,7 +111,7 @@ pub(super) fn decode_error(error: LineError) -> DecodeError {
 }
 
 /// Where a line stands, as it is told.
-fn place_of(number: usize, at: usize) -> String {
+pub(super) fn place_of(number: u64, at: u64) -> String {
     format!("line {number} (byte {at})")
 }
 
@@ -122,81 +146,66 @@ pub(super) fn said_id(line: &[u8]) -> Option<SessionId> {
     serde_json::from_slice::<Said>(line).ok().map(|said| said.id)
 }
 
-/// Reads a whole file whose header has been read.
-pub(super) fn scan(header: &Arc<Header>, bytes: &[u8], keep_events: bool) -> Result<Scanned, Flaw> {
-    let id = &header.id;
-    let end = whole_batches(id, bytes)?;
-    if end == 0 {
-        // A file gets its name when its first batch is on the disk, so no write leaves this.
-        return Err(Flaw::Line { place: place_of(1, 0), source: DecodeError::Malformed("the first batch is cut off".into()) });
-    }
-    let mut replay = Replay::new(header, keep_events);
-    let (mut at, mut number) = (0, 0);
-    for line in bytes.get(..end).unwrap_or_default().split_inclusive(|&byte| byte == b'\n') {
-        number += 1;
-        let text = line.strip_suffix(b"\n").unwrap_or(line);
-        let flaw = |source| Flaw::Line { place: place_of(number, at), source };
-        let (record, more) = read_batch_line(id, replay.scanned.fold.head().next_seq, text).map_err(|error| flaw(decode_error(error)))?;
-        replay.take(record, number, more).map_err(|wrong| match wrong {
+/// What takes the events of a file, and may stop the reading.
+pub(super) type See<'a> = dyn FnMut(Event) -> ControlFlow<()> + 'a;
+
+/// Reads the whole batches of a file whose header has been read, line by line, and hands each event on; `None` if that was stopped.
+pub(super) fn scan<T: Text + ?Sized>(header: &Arc<Header>, text: &T, end: u64, see: &mut See<'_>) -> Result<Option<Scanned>, Unread> {
+    require_batch(end)?;
+    let mut replay = Replay::new(header);
+    let mut lines = Lines::of(text, end);
+    while let Some(line) = lines.read()? {
+        let flaw = |source| Flaw::Line { place: place_of(line.number, line.at), source };
+        let (record, more) = read_batch_line(&header.id, replay.scanned.fold.head().next_seq, line.text).map_err(|error| flaw(decode_error(error)))?;
+        let event = replay.take(record, line.number, more).map_err(|wrong| match wrong {
             Wrong::Line(source) => flaw(source),
-            Wrong::Fold(error) => Flaw::Fold(FoldError::new(error.seq, format!("{} ({})", error.reason, place_of(number, at)))),
+            Wrong::Fold(error) => Flaw::Fold(FoldError::new(error.seq, format!("{} ({})", error.reason, place_of(line.number, line.at)))),
         })?;
-        at += line.len();
-    }
-    Ok(replay.finish(end as u64))
-}
-
-/// Returns where the last whole batch ends.
-pub(super) fn whole_batches(id: &SessionId, bytes: &[u8]) -> Result<usize, Flaw> {
-    let mut end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-    let tail = bytes.get(end..).unwrap_or_default();
-    refuse_hidden(id, bytes, end, tail)?;
-    let start_of_last = |end: usize| bytes.get(..end.saturating_sub(1)).unwrap_or_default().iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-    let line = |start: usize, end: usize| bytes.get(start..end.saturating_sub(1)).unwrap_or_default();
-    if end > 0 && tail.is_empty() {
-        let start = start_of_last(end);
-        let last = line(start, end);
-        if !is_whole(id, last) {
-            refuse_hidden(id, bytes, start, last)?;
-            end = start;
+        if event.is_some_and(|event| see(event).is_break()) {
+            return Ok(None);
         }
     }
-    // What a batch has before its torn end goes with it.
-    while end > 0 {
-        let start = start_of_last(end);
-        if !says_more(line(start, end)) {
-            break;
+    Ok(Some(replay.finish(end)))
+}
+
+/// Reads the events from `from`, at most `limit`, of a file whose header has been read. What stands before them is checked by its checksum alone, and what
+/// stands behind them is not read.
+pub(super) fn events<T: Text + ?Sized>(header: &Arc<Header>, text: &T, end: u64, from: Seq, limit: usize) -> Result<Vec<Event>, Unread> {
+    require_batch(end)?;
+    let mut events = Vec::new();
+    let mut next = 0;
+    let mut lines = Lines::of(text, end);
+    while events.len() < limit
+        && let Some(line) = lines.read()?
+    {
+        let passed_over = match said_seq(line.text) {
+            Some(seq) => seq == next && seq < from,
+            None => !is_event(line.text),
+        };
+        if passed_over && is_whole(&header.id, line.text) {
+            next += u64::from(is_event(line.text));
+            continue;
         }
-        end = start;
+        let read = read_batch_line(&header.id, next, line.text);
+        let (record, _) = read.map_err(|error| Flaw::Line { place: place_of(line.number, line.at), source: decode_error(error) })?;
+        if let Line::Event(event) = record {
+            next += 1;
+            events.push(event);
+        }
     }
-    Ok(end)
+    Ok(events)
 }
 
-/// Tells whether an end that is passed over had been written whole and was changed afterwards. A write that is cut off ends where the file ends or leaves
-/// a hole, so that a whole line is as it was written.
-pub(super) fn is_damaged(id: &SessionId, rest: &[u8]) -> bool {
-    let mut lines = rest.split_inclusive(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\n").unwrap_or(line));
-    match rest.last() {
-        Some(b'\n') => !has_hole(rest) && lines.any(|line| !is_whole(id, line)),
-        // Where a line feed stood that was changed, another byte follows a whole record; of a hole it would be a NUL.
-        Some(1..) => lines.next_back().and_then(|line| line.split_last()).is_some_and(|(_, line)| is_whole(id, line)),
-        _ => false,
-    }
+/// A file gets its name when its first batch is on the disk, so no write leaves one without.
+fn require_batch(end: u64) -> Result<(), Flaw> {
+    if end == 0 { Err(Flaw::Line { place: place_of(1, 0), source: DecodeError::Malformed("the first batch is cut off".into()) }) } else { Ok(()) }
 }
 
-/// Tells whether bytes were never written: a run of NUL bytes that no flipped bit makes.
-pub(super) fn has_hole(bytes: &[u8]) -> bool {
-    const HOLE: usize = 4;
-    bytes.windows(HOLE).any(|window| window.iter().all(|&byte| byte == 0))
-}
-
-/// Tells damage from what a write leaves that was cut off: no cut joins a whole record with the beginning of another.
-pub(super) fn refuse_hidden(id: &SessionId, bytes: &[u8], start: usize, torn: &[u8]) -> Result<(), Flaw> {
-    if !hides_a_record(id, torn) {
-        return Ok(());
-    }
-    let number = bytes.get(..start).unwrap_or_default().split_inclusive(|&byte| byte == b'\n').count() + 1;
-    Err(Flaw::Line { place: place_of(number, start), source: DecodeError::Malformed("two records stand on one line".into()) })
+/// Returns the seq that the line of an event begins with.
+fn said_seq(line: &[u8]) -> Option<Seq> {
+    let rest = line.strip_prefix(b"{\"seq\":")?;
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(rest.get(..digits)?).ok()?.parse().ok()
 }
 
 /// What is wrong with a line in its place.
@@ -207,7 +216,6 @@ enum Wrong {
 
 /// The lines so far.
 struct Replay {
-    keep_events: bool,
     scanned: Scanned,
     hasher: Sha256,
     /// Whether what comes next is of the creation.
@@ -215,9 +223,8 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(header: &Arc<Header>, keep_events: bool) -> Self {
+    fn new(header: &Arc<Header>) -> Self {
         let scanned = Scanned {
-            events: Vec::new(),
             fold: Fold::new(header.clone()),
             inbox: BTreeMap::new(),
             orders: HashMap::new(),
@@ -226,11 +233,13 @@ impl Replay {
             creation: Creation { events: 0, first: First::Message(None), hash: [0; 32] },
             length: 0,
         };
-        Self { keep_events, scanned, hasher: Sha256::new(), creating: true }
+        Self { scanned, hasher: Sha256::new(), creating: true }
     }
 
-    fn take(&mut self, record: Line, number: usize, more: bool) -> Result<(), Wrong> {
+    /// Takes a line, and gives the event back that it was.
+    fn take(&mut self, record: Line, number: u64, more: bool) -> Result<Option<Event>, Wrong> {
         let misplaced = |reason: &str| Wrong::Line(DecodeError::Misplaced(reason.into()));
+        let mut taken = None;
         match record {
             Line::Header(_) if number == 1 => {
                 if !more {
@@ -238,21 +247,24 @@ impl Replay {
                 }
             }
             Line::Header(_) => return Err(misplaced("a second header")),
-            Line::Event(event) => self.event(event)?,
+            Line::Event(event) => {
+                self.event(&event)?;
+                taken = Some(event);
+            }
             Line::Message(record) => self.message(record).map_err(misplaced)?,
             Line::Taken(tombstone) => self.tombstone(&tombstone).map_err(misplaced)?,
         }
         if !more && self.scanned.creation.first != First::Unknown {
             self.creating = false;
         }
-        Ok(())
+        Ok(taken)
     }
 
-    fn event(&mut self, event: Event) -> Result<(), Wrong> {
+    fn event(&mut self, event: &Event) -> Result<(), Wrong> {
         let scanned = &mut self.scanned;
-        scanned.fold.apply_event(&event).map_err(Wrong::Fold)?;
+        scanned.fold.apply_event(event).map_err(Wrong::Fold)?;
         let seed_length = scanned.fold.header().seed_length;
-        let (ids, kind) = leaving(&event, seed_length);
+        let (ids, kind) = leaving(event, seed_length);
         for order in ids.iter().filter_map(|id| scanned.orders.get(id)) {
             if let Some(record) = scanned.inbox.get(order)
                 && kind.is_none_or(|kind| record.message.kind == kind)
@@ -267,14 +279,11 @@ impl Replay {
         }
         if self.creating {
             scanned.creation.events += 1;
-            hash_event(&mut self.hasher, &event);
+            hash_event(&mut self.hasher, event);
             // Of an import, the seed.
             if scanned.creation.first == First::Unknown && event.seq >= seed_length && matches!(event.body, Body::EndSeed {}) {
                 self.creating = false;
             }
-        }
-        if self.keep_events {
-            scanned.events.push(event);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     io,
+    ops::ControlFlow,
     os::unix::fs::FileExt,
     path::Path,
     sync::{
@@ -15,11 +16,12 @@ use std::{
 
 use super::{
     JsonlStore,
+    batches::whole_batches,
     disk::{Device, Disk},
     lock::Lock,
     open_reader,
     place::Place,
-    scan,
+    scan::{self, Unread},
 };
 use crate::{
     check::{Seen, check},
@@ -335,9 +337,19 @@ fn history(dir: &Path) -> (Place, Vec<(usize, Vec<String>)>) {
 fn read(place: &Place, bytes: &[u8]) -> Result<usize, String> {
     let (_, header) = scan::header(place, bytes);
     let header = header.map_err(|error| error.to_string())?;
-    let scanned = scan::scan(&header, bytes, true).map_err(|flaw| flaw.load_error(&header.id).to_string())?;
+    let mut events = 0;
+    let mut count = |_| {
+        events += 1;
+        ControlFlow::Continue(())
+    };
+    let read = whole_batches(&header.id, bytes).and_then(|end| scan::scan(&header, bytes, end, &mut count));
+    let scanned = match read {
+        Ok(scanned) => scanned.unwrap(),
+        Err(Unread::Flaw(flaw)) => return Err(flaw.load_error(&header.id).to_string()),
+        Err(Unread::Io(error)) => panic!("{error}"),
+    };
     // A scan that says so much has read so much.
-    assert_eq!(scanned.events.len() as u64, scanned.fold.head().next_seq);
+    assert_eq!(events, scanned.fold.head().next_seq);
     assert_eq!(scanned.taken.len() as u64, scanned.fold.head().next_order);
     Ok(usize::try_from(scanned.length).unwrap())
 }

@@ -5,9 +5,9 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    fs,
-    io::{self, BufRead, BufReader, ErrorKind, Read},
-    os::unix::fs::FileExt,
+    fs::{self, File},
+    io::{self, ErrorKind},
+    ops::ControlFlow,
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -16,18 +16,21 @@ use std::{
 };
 
 use super::{
+    batches::whole_batches,
     bounded::Bounded,
     disk::{is_of_one_file, open_regular, unreadable},
     held::{self, Epochs, Held},
     index::Index,
     place::Place,
-    scan::{self, Flaw, Scanned},
+    scan::{self, Flaw, Scanned, Unread},
     stamp::Stamp,
+    text::{Front, Text, first_line},
 };
 use crate::{
     codec::DecodeError,
+    event::Event,
     header::Header,
-    id::{OwnerId, SessionId},
+    id::{OwnerId, Seq, SessionId},
     limits::MAX_EVENT_BYTES,
     listing::Summary,
     place::name_of,
@@ -71,10 +74,50 @@ pub(super) enum Remembered {
 pub(super) struct Whole {
     pub(super) header: Arc<Header>,
     pub(super) scanned: Scanned,
-    /// Its bytes, with those that are torn.
-    pub(super) bytes: Vec<u8>,
+    /// The file: its whole batches stay as they were read.
+    pub(super) file: File,
     /// How long the file is.
     pub(super) size: u64,
+}
+
+/// What folding a file has come to.
+#[derive(Debug)]
+pub(super) enum Scan {
+    /// Whoever took the events wanted no more.
+    Stopped,
+    /// Its end.
+    Whole(Whole),
+}
+
+/// A file that was opened, as it was at that moment.
+struct Opened {
+    file: File,
+    stamp: Stamp,
+    /// How far it is committed, if it is being written to.
+    committed: Option<u64>,
+    undone: u64,
+}
+
+impl Opened {
+    fn text(&self) -> Front<'_> {
+        Front::of(&self.file, self.committed.unwrap_or(u64::MAX).min(self.stamp.size()))
+    }
+}
+
+/// Reads a log, given its header and where its last whole batch ends.
+type ReadLog<'a, T> = dyn FnMut(&Arc<Header>, &Front<'_>, u64) -> Result<T, Unread> + 'a;
+
+/// What reading a file has shown.
+struct Reading<T> {
+    file: File,
+    stamp: Stamp,
+    /// Whether it has stayed as it was.
+    still: bool,
+    /// The id by which it is listed.
+    id: SessionId,
+    header: Result<Arc<Header>, DecodeError>,
+    /// None where only the header was read.
+    said: Option<Result<T, Flaw>>,
 }
 
 impl Kept {
@@ -140,6 +183,22 @@ pub(super) struct View {
 fn unread(place: &Place, error: &io::Error) -> (SessionId, DecodeError) {
     let (id, _) = scan::header(place, &[]);
     (id, DecodeError::Malformed(unreadable(error)))
+}
+
+/// Lets a failure of one file be a session's.
+fn settle<T>(place: &Place, read: io::Result<Option<Reading<T>>>) -> io::Result<Option<Result<Reading<T>, LoadError>>> {
+    match read {
+        Ok(read) => Ok(read.map(Ok)),
+        Err(error) if is_of_one_file(&error) => {
+            let (session, source) = unread(place, &error);
+            Ok(Some(Err(LoadError::Corrupt { session, place: "file".into(), source })))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn changing() -> io::Error {
+    io::Error::other("the file changes faster than it can be read")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -261,71 +320,145 @@ impl View {
         self.names(|index| index.is_removed(&stem))
     }
 
-    /// Reads a file as far as it is committed, and what tells that it has not changed since; `None` if it is not there.
-    pub(super) fn bytes(&self, place: &Place, whole: bool) -> io::Result<Option<(Vec<u8>, Stamp, bool)>> {
+    /// Opens a file as it is at this moment; `None` if it is not there.
+    fn open(&self, place: &Place) -> io::Result<Option<Opened>> {
+        #[cfg(test)]
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        let undone = self.undone.load(Ordering::SeqCst);
+        let file = match open_regular(&place.path(&self.dir)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let stamp = Stamp::of(&file.metadata()?);
+        // Asked after the length: what is not being written by now has been.
+        let committed = self.committed(place);
+        Ok(Some(Opened { file, stamp, committed, undone }))
+    }
+
+    /// Returns how far a file is committed that is being written to.
+    fn committed(&self, place: &Place) -> Option<u64> {
+        lock(&self.writing).get(place).copied()
+    }
+
+    /// Tells what a file is now and whether it has stayed as it was; `None` if something was taken back meanwhile.
+    fn look_again(&self, place: &Place, opened: &Opened) -> io::Result<Option<(Stamp, bool)>> {
+        let stamp = Stamp::of(&opened.file.metadata()?);
+        let still = stamp == opened.stamp && opened.committed.is_none() && self.committed(place).is_none();
+        Ok((self.undone.load(Ordering::SeqCst) == opened.undone).then_some((stamp, still)))
+    }
+
+    /// Reads a file as far as it is committed, and tells whether it has stayed as it was; `None` if it is not there.
+    pub(super) fn bytes(&self, place: &Place) -> io::Result<Option<(Vec<u8>, bool)>> {
         for _ in 0..TRIES {
-            #[cfg(test)]
-            self.reads.fetch_add(1, Ordering::SeqCst);
-            let undone = self.undone.load(Ordering::SeqCst);
-            let file = match open_regular(&place.path(&self.dir)) {
-                Ok(file) => file,
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(error),
-            };
-            let before = Stamp::of(&file.metadata()?);
-            let mut bytes = Vec::new();
+            let Some(opened) = self.open(place)? else { return Ok(None) };
+            let text = opened.text();
             // What does not begin with a line that may be a header is no session, however long it is.
-            let mut reader = BufReader::new(&file);
-            (&mut reader).take(MAX_HEADER).read_until(b'\n', &mut bytes)?;
-            if whole && bytes.ends_with(b"\n") {
-                bytes.try_reserve_exact(usize::try_from(before.size()).unwrap_or(usize::MAX).saturating_sub(bytes.len()))?;
-                reader.read_to_end(&mut bytes)?;
+            let mut bytes = first_line(&text, MAX_HEADER)?;
+            if bytes.ends_with(b"\n") {
+                bytes.try_reserve_exact(usize::try_from(text.length()).unwrap_or(usize::MAX).saturating_sub(bytes.len()))?;
+                bytes.extend(text.range(bytes.len() as u64, text.length())?);
             }
-            let after = Stamp::of(&file.metadata()?);
-            let committed = lock(&self.writing).get(place).copied();
-            if self.undone.load(Ordering::SeqCst) != undone {
-                continue;
+            if let Some((_, still)) = self.look_again(place, &opened)? {
+                return Ok(Some((bytes, still)));
             }
-            if let Some(committed) = committed {
-                bytes.truncate(usize::try_from(committed).unwrap_or(usize::MAX));
-            }
-            return Ok(Some((bytes, after, before == after && committed.is_none())));
         }
-        Err(io::Error::other("the file changes faster than it can be read"))
+        Err(changing())
     }
 
     /// Reads some bytes of a file.
     pub(super) fn range(&self, place: &Place, from: u64, to: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; usize::try_from(to - from).unwrap_or(usize::MAX)];
-        open_regular(&place.path(&self.dir))?.read_exact_at(&mut bytes, from)?;
-        Ok(bytes)
+        Front::of(&open_regular(&place.path(&self.dir))?, to).range(from, to)
     }
 
-    /// Reads a whole session.
-    pub(super) fn scan(&self, place: &Place, keep_events: bool) -> io::Result<Option<Result<Whole, LoadError>>> {
+    /// Reads a file: its header, and what `log` reads of the rest, given where its last whole batch ends. Reads it again if it is wrong and was written to.
+    fn read<T>(&self, place: &Place, mut log: Option<&mut ReadLog<'_, T>>) -> io::Result<Option<Reading<T>>> {
         for last in (0..TRIES).rev() {
-            let (bytes, stamp, still) = match self.bytes(place, true) {
-                Ok(Some(read)) => read,
-                Ok(None) => return Ok(None),
-                Err(error) if is_of_one_file(&error) => {
-                    let (session, source) = unread(place, &error);
-                    return Ok(Some(Err(LoadError::Corrupt { session, place: "file".into(), source })));
-                }
-                Err(error) => return Err(error),
+            let Some(opened) = self.open(place)? else { return Ok(None) };
+            let text = opened.text();
+            let (id, header) = scan::header(place, &first_line(&text, MAX_HEADER)?);
+            let said = match (&header, &mut log) {
+                (Ok(header), Some(log)) => Some(self.whole_batches(place, &header.id, &text).and_then(|end| log(header, &text, end))),
+                _ => None,
             };
-            let (id, header) = scan::header(place, &bytes);
-            let header = match header {
-                Ok(header) => header,
-                Err(source) => return Ok(Some(Err(LoadError::Corrupt { session: id, place: HEADER.into(), source }))),
-            };
-            match scan::scan(&header, &bytes, keep_events) {
-                Ok(scanned) => return Ok(Some(Ok(Whole { header, scanned, bytes, size: stamp.size() }))),
-                // It was written while it was read.
-                Err(_) if !still && last > 0 => {}
-                Err(flaw) => return Ok(Some(Err(flaw.load_error(&id)))),
+            let Some((stamp, still)) = self.look_again(place, &opened)? else { continue };
+            let wrong = header.is_err() || matches!(said, Some(Err(_)));
+            if wrong && !still && last > 0 {
+                continue;
             }
+            let said = match said {
+                None => None,
+                Some(Ok(said)) => Some(Ok(said)),
+                Some(Err(Unread::Flaw(flaw))) => Some(Err(flaw)),
+                Some(Err(Unread::Io(error))) => return Err(error),
+            };
+            return Ok(Some(Reading { file: opened.file, stamp, still, id, header, said }));
         }
-        Ok(None)
+        Err(changing())
+    }
+
+    /// Returns where the last whole batch ends that is committed.
+    fn whole_batches(&self, place: &Place, id: &SessionId, text: &Front<'_>) -> Result<u64, Unread> {
+        let end = whole_batches(id, text)?;
+        match self.committed(place) {
+            // What a cut-off write had left has just been written over.
+            Some(committed) if committed < end => whole_batches(id, &text.until(committed)),
+            _ => Ok(end),
+        }
+    }
+
+    /// Folds a whole session and hands each event on.
+    pub(super) fn scan(&self, place: &Place, see: &mut scan::See<'_>) -> io::Result<Option<Result<Scan, LoadError>>> {
+        // What is committed does not change, so that a second reading goes on where the first was cut off.
+        let mut next = 0;
+        let mut hand = |event: Event| {
+            if event.seq < next {
+                return ControlFlow::Continue(());
+            }
+            next = event.seq + 1;
+            see(event)
+        };
+        let read = self.read(place, Some(&mut |header, text, end| scan::scan(header, text, end, &mut hand)));
+        let Some(reading) = settle(place, read)? else { return Ok(None) };
+        Ok(Some(reading.and_then(|mut reading| {
+            let said = reading.said.take();
+            let kept = match &said {
+                Some(Ok(Some(scanned))) => Some(Ok(Summary::of(&scanned.fold))),
+                Some(Err(flaw)) => Some(Err(flaw.clone())),
+                Some(Ok(None)) | None => None,
+            };
+            let header = reading.header.clone();
+            let (id, size) = (reading.id.clone(), reading.stamp.size());
+            if kept.is_some() {
+                self.remember(place, reading.still, Kept { stamp: Some(reading.stamp), id: id.clone(), header: reading.header, said: kept });
+            }
+            match (header, said) {
+                (Err(source), _) => Err(LoadError::Corrupt { session: id, place: HEADER.into(), source }),
+                (Ok(_), Some(Err(flaw))) => Err(flaw.load_error(&id)),
+                (Ok(header), Some(Ok(Some(scanned)))) => Ok(Scan::Whole(Whole { header, scanned, file: reading.file, size })),
+                (Ok(_), Some(Ok(None)) | None) => Ok(Scan::Stopped),
+            }
+        })))
+    }
+
+    /// Reads events of a session, and folds none of them.
+    pub(super) fn events(&self, place: &Place, from: Seq, limit: usize) -> io::Result<Option<Result<Vec<Event>, LoadError>>> {
+        let read = self.read(place, Some(&mut |header, text, end| scan::events(header, text, end, from, limit)));
+        let Some(reading) = settle(place, read)? else { return Ok(None) };
+        Ok(Some(reading.and_then(|reading| match (reading.header, reading.said) {
+            (Err(source), _) => Err(LoadError::Corrupt { session: reading.id, place: HEADER.into(), source }),
+            (Ok(_), Some(Err(flaw))) => Err(flaw.load_error(&reading.id)),
+            (Ok(_), Some(Ok(events))) => Ok(events),
+            (Ok(_), None) => Ok(Vec::new()),
+        })))
+    }
+
+    fn remember(&self, place: &Place, still: bool, kept: Kept) -> Arc<Kept> {
+        let kept = Arc::new(kept);
+        if still && kept.stamp.as_ref().is_some_and(Stamp::is_settled) {
+            lock(&self.kept).put(place.clone(), kept.clone());
+        }
+        kept
     }
 
     /// Returns what is remembered of a file as it is now. Opens nothing.
@@ -354,28 +487,19 @@ impl View {
             Remembered::Kept(kept) if !with_log || kept.tells_all() => return Ok(Some(kept)),
             Remembered::Kept(_) | Remembered::Nothing => {}
         }
-        for last in (0..TRIES).rev() {
-            let (bytes, stamp, still) = match self.bytes(place, with_log) {
-                Ok(Some(read)) => read,
-                Ok(None) => return Ok(None),
-                Err(error) if is_of_one_file(&error) => {
-                    let (id, source) = unread(place, &error);
-                    return Ok(Some(Arc::new(Kept { stamp: None, id, header: Err(source), said: None })));
-                }
-                Err(error) => return Err(error),
-            };
-            let (id, header) = scan::header(place, &bytes);
-            let said = header.as_ref().ok().filter(|_| with_log).map(|header| scan::scan(header, &bytes, false).map(|scanned| Summary::of(&scanned.fold)));
-            if !still && last > 0 && (header.is_err() || matches!(said, Some(Err(_)))) {
-                continue;
+        let mut fold = |header: &Arc<Header>, text: &Front<'_>, end| scan::scan(header, text, end, &mut |_| ControlFlow::Continue(()));
+        let reading = match self.read(place, with_log.then_some(&mut fold)) {
+            Ok(Some(reading)) => reading,
+            Ok(None) => return Ok(None),
+            Err(error) if is_of_one_file(&error) => {
+                let (id, source) = unread(place, &error);
+                return Ok(Some(Arc::new(Kept { stamp: None, id, header: Err(source), said: None })));
             }
-            let kept = Arc::new(Kept { stamp: Some(stamp), id, header, said });
-            if still && stamp.is_settled() {
-                lock(&self.kept).put(place.clone(), kept.clone());
-            }
-            return Ok(Some(kept));
-        }
-        Ok(None)
+            Err(error) => return Err(error),
+        };
+        // Nothing stops it.
+        let said = reading.said.and_then(|said| said.map(|scanned| scanned.map(|scanned| Summary::of(&scanned.fold))).transpose());
+        Ok(Some(self.remember(place, reading.still, Kept { stamp: Some(reading.stamp), id: reading.id, header: reading.header, said })))
     }
 
     /// Tells that a file is about to grow beyond what is committed of it; for the writer.

@@ -17,6 +17,7 @@ use super::{
     place::{DAMAGED, Place, TORN},
     scan::tombstone,
     shelf::{Beginning, Slot},
+    text::{Front, Lines},
     view::Whole,
     write::{refused, unread},
     writer::{Batch, Writer},
@@ -27,22 +28,23 @@ use crate::{
     line::{Line, LineError, is_event, seal, seal_message, seal_message_more, waiting_body, without_more, write_batch_line},
     message::Tombstone,
     place::{EXTENSION, folder_of, name_of},
-    store::{Done, ExportError, Import, InboxLine, Refused, Release, Remove, entry::Entry},
+    store::{Done, ExportError, Import, InboxLine, Refused, Release, Remove, StoreError, entry::Entry},
 };
 
 /// Where the lines go.
 type Sink<'a> = dyn FnMut(&[u8]) -> io::Result<()> + 'a;
 
-/// Returns the lines of a file's whole batches.
-fn lines(whole: &Whole) -> impl Iterator<Item = &[u8]> {
-    let length = usize::try_from(whole.scanned.length).unwrap_or(usize::MAX);
-    let bytes = whole.bytes.get(..length).unwrap_or_default();
-    bytes.split_inclusive(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\n").unwrap_or(line))
-}
-
-/// Returns the bodies of the messages that wait, as they were accepted.
-fn waiting_bodies(whole: &Whole) -> BTreeMap<Order, Vec<u8>> {
-    lines(whole).filter_map(waiting_body).filter(|(order, _)| whole.scanned.inbox.contains_key(order)).collect()
+/// Reads the lines of a file's whole batches once more, hands them on with their numbers, and returns the bodies of the messages that wait, as they were
+/// accepted.
+fn each_line<E: From<StoreError>>(whole: &Whole, mut see: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<BTreeMap<Order, Vec<u8>>, E> {
+    let mut waiting = BTreeMap::new();
+    let front = Front::of(&whole.file, whole.scanned.length);
+    let mut lines = Lines::of(&front, whole.scanned.length);
+    while let Some(line) = lines.read().map_err(StoreError::from)? {
+        see(line.number, line.text)?;
+        waiting.extend(waiting_body(line.text).filter(|(order, _)| whole.scanned.inbox.contains_key(order)));
+    }
+    Ok(waiting)
 }
 
 /// Writes the canonical lines, as if nothing were held if `released`.
@@ -51,13 +53,13 @@ pub(super) fn export(whole: &Whole, released: bool, line: &mut Sink<'_>) -> Resu
     // All of it has been read before.
     let odd = |error: LineError| ExportError::Sink(io::Error::other(error));
     let encoding = |error: EncodeError| ExportError::Sink(io::Error::other(error));
-    for (number, text) in lines(whole).enumerate() {
-        if number == 0 || is_event(text) {
+    let mut bodies = each_line::<ExportError>(whole, |number, text| {
+        if number == 1 || is_event(text) {
             line(&without_more(id, text).map_err(odd)?).map_err(ExportError::Sink)?;
         }
-    }
+        Ok(())
+    })?;
     let ids: BTreeMap<Order, &MessageId> = whole.scanned.orders.iter().map(|(id, order)| (*order, id)).collect();
-    let mut bodies = waiting_bodies(whole);
     let mut text = Vec::new();
     for (order, message) in ids {
         text.clear();
@@ -120,15 +122,14 @@ impl Writer {
     }
 
     /// Reads a session whose file is finished.
-    fn whole(&self, id: &SessionId) -> Result<Whole, Refused> {
+    fn finished(&self, id: &SessionId) -> Result<Whole, Refused> {
         let place = self.view.locate(id).map_err(|error| refused(id, error))?.ok_or_else(|| Refused::NotFound(id.clone()))?;
-        let read = self.view.scan(&place, false).map_err(unread)?.ok_or_else(|| Refused::NotFound(id.clone()))?;
-        read.map_err(|error| refused(id, error))
+        self.whole(id, &place)
     }
 
     /// Tells whether a session is, `held` aside, what an import would bring.
     fn is_import(&self, op: &Import) -> Result<bool, Refused> {
-        let whole = self.whole(&op.header().id)?;
+        let whole = self.finished(&op.header().id)?;
         if whole.header != *op.header() {
             return Ok(false);
         }
@@ -150,7 +151,7 @@ impl Writer {
             batch.add(number, id, self.slot(id)?, Ok(Vec::new()), false);
             return Ok(Done::Released { records: 0 });
         }
-        let mut bodies = waiting_bodies(&self.whole(id)?);
+        let mut bodies = each_line(&self.finished(id)?, |_, _| Ok(())).map_err(|error: StoreError| refused(id, error.into()))?;
         let slot = self.slot(id)?;
         let waiting: Vec<Order> = slot.entry.inbox.values().filter(|record| record.held).map(|record| record.order).collect();
         let taken: Vec<Tombstone> = slot.entry.held_tombstones().map(|tombstone| Tombstone { held: false, ..tombstone }).collect();

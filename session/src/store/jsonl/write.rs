@@ -1,11 +1,11 @@
 //! The operations of a batch: checked by the rules of their session, changed in memory, and turned into lines.
 
-use std::{io, sync::Arc};
+use std::{io, ops::ControlFlow, sync::Arc};
 
 use super::{
     place::Place,
     shelf::{Beginning, Slot},
-    view::Whole,
+    view::{Scan, Whole},
     writer::{Batch, Family, Writer},
 };
 use crate::{
@@ -58,8 +58,7 @@ impl Writer {
             self.refuse_removed(id)?;
             return Err(Refused::NotFound(id.clone()));
         };
-        let read = self.view.scan(&place, false).map_err(unread)?.ok_or_else(|| Refused::NotFound(id.clone()))?;
-        let Whole { header, scanned, size, .. } = read.map_err(|error| refused(id, error))?;
+        let Whole { header, scanned, size, .. } = self.whole(id, &place)?;
         let mut slot = Slot::of(header, place, scanned, size);
         if let Some(at) = self.doubt(id)
             && at < slot.length
@@ -68,6 +67,16 @@ impl Writer {
             slot.length = at;
         }
         Ok(slot)
+    }
+
+    /// Reads the file of a session.
+    pub(super) fn whole(&self, id: &SessionId, place: &Place) -> Result<Whole, Refused> {
+        match self.view.scan(place, &mut |_| ControlFlow::Continue(())).map_err(unread)? {
+            Some(Ok(Scan::Whole(whole))) => Ok(whole),
+            // Nothing stops it.
+            None | Some(Ok(Scan::Stopped)) => Err(Refused::NotFound(id.clone())),
+            Some(Err(error)) => Err(refused(id, error)),
+        }
     }
 
     /// Does something to a session that is there.

@@ -22,12 +22,13 @@ pub(crate) struct Author {
     events: Vec<String>,
     /// The event whose checksum does not fit.
     spoilt: Option<usize>,
+    spoilt_header: bool,
 }
 
 impl Author {
     fn new(id: &str, parent: Option<&str>, depth: u32) -> Self {
         let header = Header { version: HEADER_VERSION, id: sid(id), parent: parent.map(sid), created_at: 1_000, seed_length: 0, depth, cwd: None };
-        Self { header, other_header: None, lies_below: None, events: Vec::new(), spoilt: None }
+        Self { header, other_header: None, lies_below: None, events: Vec::new(), spoilt: None, spoilt_header: false }
     }
 
     /// A root that the behaviour `worker` plays.
@@ -85,6 +86,12 @@ impl Author {
     /// Puts it where the children of another parent are than the one that its header names.
     pub(crate) fn lying_below(mut self, parent: &str) -> Self {
         self.lies_below = Some(sid(parent));
+        self
+    }
+
+    /// Gives the header a checksum that does not fit.
+    pub(crate) fn spoilt_header(mut self) -> Self {
+        self.spoilt_header = true;
         self
     }
 
@@ -158,8 +165,12 @@ impl Author {
     /// Returns the text of the header and its checksum.
     pub(crate) fn header_record(&self) -> (String, u32) {
         let text = self.other_header.clone().unwrap_or_else(|| serde_json::to_string(&self.header).unwrap());
-        let crc = crc32c(&[b"h\0", text.as_bytes()].concat());
+        let crc = self.header_crc(&text);
         (text, crc)
+    }
+
+    fn header_crc(&self, text: &str) -> u32 {
+        crc32c(&[b"h\0", text.as_bytes()].concat()) ^ u32::from(self.spoilt_header)
     }
 
     /// Returns the text of each event and its checksum.
@@ -174,7 +185,7 @@ impl Author {
 
     /// Returns the events as a reader decodes them; `None` if one of them is none, or the header is not where it should be.
     pub(crate) fn decoded(&self) -> Option<Vec<Event>> {
-        if self.other_header.is_some() || self.lies_below.is_some() {
+        if self.other_header.is_some() || self.lies_below.is_some() || self.spoilt_header {
             return None;
         }
         (0..).zip(self.event_records()).map(|(seq, (text, crc))| decode_event(self.id(), seq, text.as_bytes(), crc).ok()).collect()
@@ -190,7 +201,7 @@ impl Author {
             seal(&mut lines, &header, crc);
         } else {
             let header = more(&header);
-            seal(&mut lines, &header, crc32c(&[b"h\0", header.as_bytes()].concat()));
+            seal(&mut lines, &header, self.header_crc(&header));
         }
         for (at, (text, crc)) in self.event_records().into_iter().enumerate() {
             if at + 1 < created {

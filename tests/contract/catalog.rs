@@ -113,6 +113,8 @@ fn kinds() -> Vec<(Author, Option<&'static str>)> {
         // Headers.
         (child("newer header").header_text(r#"{"version":2,"colour":"red"}"#), Some("unsupported")),
         (child("no header").header_text(r#"{"version":1}"#).described(&good).sealed(), corrupt),
+        (Author::listed("header with a bad checksum", "r").spoilt_header(), corrupt),
+        (Author::fork("fork whose header has a bad checksum", "r").spoilt_header().sealed(), corrupt),
         (Author::listed("another parent", "q").lying_below("r"), corrupt),
         // Forks.
         (Author::fork("fork", "r").sealed(), None),

@@ -215,7 +215,7 @@ async fn a_circle_has_an_end(world: &World) {
         world.plant_file(std::path::Path::new("twice/twice.jsonl"), &Author::listed("twice", "r").lines());
         let runtime = world.runtime().await;
         let all = list(&runtime, "r", None, None).await.unwrap();
-        assert_eq!(ids(&all), ["twice", "below"]);
+        assert_eq!(shown(&all), ["twice below r at 1: corrupt", "below below twice at 2"]);
         let page = list(&runtime, "r", None, Some(1)).await.unwrap();
         let rest = list(&runtime, "r", page.next_cursor.clone(), None).await.unwrap();
         assert_eq!([ids(&page), ids(&rest)].concat(), ids(&all));

@@ -23,6 +23,7 @@ crate::on_every_store!(async
     what_cannot_be_read_is_told_in_its_place_and_what_is_below_it_follows,
     a_circle_has_an_end,
     a_chain_of_three_thousand_is_walked_without_recursion,
+    families_of_any_size_are_walked_to_their_end,
     a_walk_ends_at_the_next_family_when_it_is_given_up,
 );
 
@@ -234,6 +235,36 @@ async fn a_chain_of_three_thousand_is_walked_without_recursion(world: &World) {
     assert_eq!(all.entries.iter().map(|line| line.depth).collect::<Vec<_>>(), (1..=3_000).collect::<Vec<_>>());
     let late = Cursor { created_at: 1_000, id: sid("c2998") };
     assert_eq!(shown(&list(&runtime, "r", Some(late), None).await.unwrap()), ["c2999 below c2998 at 2999", "c3000 below c2999 at 3000"]);
+    runtime.shutdown().await;
+}
+
+async fn families_of_any_size_are_walked_to_their_end(world: &World) {
+    // Some more than are read at once, twice as many, and exactly as many.
+    let sizes = [(150, "a"), (128, "b"), (64, "c"), (1, "d")];
+    let mut authors = vec![Author::root("r")];
+    let mut expected = Vec::new();
+    for (size, parent) in sizes {
+        authors.push(Author::listed(parent, "r"));
+        expected.push(parent.to_owned());
+        for number in 0..size {
+            let id = format!("{parent}{number:03}");
+            authors.push(Author::listed(&id, parent).depth(2));
+            expected.push(id);
+        }
+    }
+    assert!(world.plant_all(&authors));
+    let runtime = world.runtime().await;
+    assert_eq!(ids(&list(&runtime, "r", None, None).await.unwrap()), expected);
+    let (mut seen, mut after) = (Vec::new(), None);
+    loop {
+        let page = list(&runtime, "r", after.take(), Some(100)).await.unwrap();
+        seen.extend(ids(&page));
+        after = page.next_cursor;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, expected);
     runtime.shutdown().await;
 }
 

@@ -102,6 +102,7 @@ async fn what_fails_with_one_child_is_its_entry_and_hides_no_sibling(world: &Wor
     for child in ["a", "b", "c"] {
         world.child(child, "r");
     }
+    world.create(&Author::fork("fork", "r").described(&descriptor("not a child")).sealed());
     let runtime = world.runtime().await;
     for (fault, reason) in [(Fault::Outage, "unavailable"), (Fault::Gone, "unavailable"), (Fault::Corrupt, "corrupt")] {
         for call in [Call::Rows, Call::Header, Call::Load, Call::Events] {
@@ -113,6 +114,10 @@ async fn what_fails_with_one_child_is_its_entry_and_hides_no_sibling(world: &Wor
             assert_eq!(shown(&runtime, "r").await, ["a complete".to_owned(), format!("b {reason}"), "c complete".to_owned()], "{call:?}, {fault:?}");
             // It was so for a moment, and nobody remembers it.
             assert_eq!(shown(&runtime, "r").await, ["a complete", "b complete", "c complete"], "{call:?}, {fault:?}");
+            // A fork is nobody's child, whatever is wrong with it.
+            world.watch.clear();
+            world.watch.fail("fork", call, None, fault);
+            assert_eq!(shown(&runtime, "r").await, ["a complete", "b complete", "c complete"], "a fork: {call:?}, {fault:?}");
         }
     }
     runtime.shutdown().await;
@@ -156,6 +161,10 @@ async fn an_exact_read_that_says_something_else_is_damage(world: &World) {
         plant(&|| world.watch.answer_header("b", nth, of_another_parent.clone()));
         assert_eq!(shown(&runtime, "r").await, ["a complete", "b corrupt"], "header {nth:?}");
     }
+    // Found among the children of one parent, whatever its row says.
+    world.watch.clear();
+    world.watch.find_header("b", None, of_another_parent);
+    assert_eq!(shown(&runtime, "r").await, ["a complete", "b corrupt"]);
     let mut of_another_type = events[0].clone();
     of_another_type.body = Body::EndSeed {};
     plant(&|| world.watch.answer_events("b", 1, vec![of_another_type.clone()]));

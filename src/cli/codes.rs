@@ -135,7 +135,7 @@ pub(crate) const CODES: &[Code] = &[
     code("SESSION_QUERY_INVALID_WINDOW", Exit::Usage, "ask for fewer events on either side; the message says how many there may be"),
     code("SESSION_QUERY_PERSISTENCE_FAILED", Exit::Failed, "the store cannot be read; look at its disk and permissions"),
     code("SESSION_QUERY_SESSION_NOT_FOUND", Exit::NotFound, "`greenroom list` shows the roots, `greenroom list ID` the children of one"),
-    code("SESSION_QUERY_SOURCE_CONFLICT", Exit::Damaged, "the stored header is not the one that the live session began with"),
+    code("SESSION_QUERY_SOURCE_CONFLICT", Exit::Damaged, "a header never changes: `greenroom check ID` says what is wrong with the stored one"),
     code("SESSION_QUERY_STALE_CURSOR", Exit::NotFound, "the session that the page before ended with is gone; begin the list again"),
     code("SESSION_REMOVED", Exit::NotFound, "its id is used up; `greenroom list` shows the sessions that are there"),
     code("SESSION_VERSION", Exit::Failed, "a newer greenroom wrote this session; use that one"),

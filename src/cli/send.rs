@@ -1,11 +1,11 @@
 //! `greenroom send`: the message of a session's next turn.
 
-use std::{collections::HashSet, io::Read, path::PathBuf, time::Duration};
+use std::{io::Read, path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args};
 use greenroom::{
     Entry, MessageId, SessionId,
-    actors::{catalog::read_entry, error::QueryError},
+    actors::{catalog::read_entry, query::read_lineage},
     program::{Program, parse_duration},
     run::{Prompt, RunOptions},
     session::{
@@ -210,16 +210,9 @@ impl Sent {
 
 /// Goes up to the root of the tree that a session stands in.
 fn root_of(reader: &mut dyn Reader, id: &SessionId) -> Result<SessionId, Failure> {
-    let mut seen = HashSet::new();
-    let mut at = id.clone();
-    loop {
-        let Some(header) = reader.header(&at)? else {
-            return Err(Failure::new("NOT_A_ROOT", format!("the tree of session {id} has lost its root: {at} is not in the store")));
-        };
-        match &header.parent {
-            None => return Ok(at),
-            Some(parent) if seen.insert(parent.clone()) => at = parent.clone(),
-            Some(_) => return Err(QueryError::InvalidLineage(id.clone()).into()),
-        }
+    let lineage = read_lineage(reader, id)?;
+    match lineage.unresolved_parent {
+        None => Ok(lineage.ancestors.last().unwrap_or(&lineage.target).id.clone()),
+        Some(missing) => Err(Failure::new("NOT_A_ROOT", format!("the tree of session {id} has lost its root: {missing} is not in the store"))),
     }
 }

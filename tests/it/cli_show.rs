@@ -40,7 +40,7 @@ fn spanless(words: &[&str]) -> String {
 fn timeless(text: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for line in text.lines() {
-        let line = line.split(' ').map(|word| if word.len() == 10 && word.starts_with("20") { "<day>" } else { word });
+        let line = line.split(' ').map(|word| if word.len() == 10 && word.starts_with("20") && word.as_bytes()[4] == b'-' { "<day>" } else { word });
         let line = line.map(|word| if word.ends_with('Z') || word.ends_with("Z,") { "<time>" } else { word });
         let mut line = spanless(&line.collect::<Vec<_>>());
         if let Some(at) = line.find(" · <span>") {

@@ -95,8 +95,8 @@ pub enum QueryError {
         /// What is wrong.
         reason: String,
     },
-    /// A header differs from the one that a live session was published with.
-    #[error("session {0} is stored with another header than its live one")]
+    /// A header differs from the one that a live session was published with, or from what it was a moment ago.
+    #[error("session {0} is stored with another header than the one that it is known by")]
     SourceConflict(SessionId),
     /// The store failed.
     #[error("the store cannot be read: {0}")]

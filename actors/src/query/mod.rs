@@ -32,7 +32,7 @@ use crate::{agent::answered, config::Config, error::QueryError, live::LiveTable,
 pub use events::{EventLine, EventWindow, Place};
 pub use page::Page;
 pub use sessions::{SessionPage, SessionRecord};
-pub use trace::{Descent, Trace};
+pub use trace::{Descent, Lineage, Trace, read_lineage};
 
 pub(crate) use corpus::Corpus;
 pub(crate) use events::Window;

@@ -2,7 +2,11 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use greenroom_session::{header::Header, id::SessionId, store::Traced};
+use greenroom_session::{
+    header::Header,
+    id::SessionId,
+    store::{Reader, Traced},
+};
 
 use super::corpus::Corpus;
 use crate::error::QueryError;
@@ -92,10 +96,33 @@ pub struct Descent {
 }
 
 /// Where a session comes from.
-pub(crate) struct Lineage {
-    target: Arc<Header>,
-    ancestors: Vec<Arc<Header>>,
-    unresolved_parent: Option<SessionId>,
+///
+/// ```
+/// use greenroom_actors::query::{Lineage, read_lineage};
+/// use greenroom_session::{header::NewSession, id::SessionId, store::{Create, Op, Store, memory::MemoryStore}};
+/// let store = MemoryStore::new();
+/// let root = SessionId::new("root")?;
+/// store.commit(&[Op::Create(Create::root(NewSession::root(root.clone()), "editor", "story"))])?;
+/// let Lineage { target, ancestors, unresolved_parent } = read_lineage(&mut *store.reader()?, &root)?;
+/// assert_eq!((&target.id, ancestors.len(), unresolved_parent), (&root, 0, None));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lineage {
+    /// The session's header.
+    pub target: Arc<Header>,
+    /// Its ancestors, the parent first.
+    pub ancestors: Vec<Arc<Header>>,
+    /// The ancestor that is not in the store, if the chain ends at one.
+    pub unresolved_parent: Option<SessionId>,
+}
+
+/// Follows a session to its root from a reader alone: for a process that runs nothing. Blocks for the disk.
+///
+/// # Errors
+/// [`QueryError::SessionNotFound`], [`QueryError::InvalidLineage`] if its parents run in a circle, or that the store or a header cannot be read.
+pub fn read_lineage(reader: &mut dyn Reader, session: &SessionId) -> Result<Lineage, QueryError> {
+    Corpus::stored(reader).lineage(session)
 }
 
 impl Corpus<'_> {

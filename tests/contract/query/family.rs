@@ -123,10 +123,17 @@ async fn a_file_is_read_for_a_listing_once() {
     }
     let runtime = world.runtime().await;
     let ids = ["a", "none", "two", "fork", "heir", "z"];
-    for expected in [[2, 1, 1, 0, 2, 2], [0; 6]] {
+    let reads = async || {
         world.watch.clear();
         assert_eq!(shown(&runtime, false).await, ["a complete", "heir complete", "two corrupt", "z complete"]);
-        assert_eq!(ids.map(|id| world.watch.log_reads(id)), expected);
+        ids.map(|id| world.watch.log_reads(id))
+    };
+    assert_eq!(reads().await, [2, 1, 1, 0, 2, 2]);
+    // A file that is as young as the grain of its clock is not believed to be the same again.
+    let mut tries = 0;
+    while reads().await != [0; 6] {
+        tries += 1;
+        assert!(tries < 10_000, "they are read again and again");
     }
     runtime.shutdown().await;
 }

@@ -1,7 +1,10 @@
 //! What is stored and what is live, and what happens where they do not agree or one of them cannot be had.
 
-use greenroom::{Runtime, actors::query::Page};
+use std::sync::Arc;
+
+use greenroom::{Runtime, Turn, TurnEnd, actors::query::Page};
 use greenroom_session::{header::Header, listing::Cursor, place::path_of};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{OF_A_LOG, READS, ask, code};
@@ -144,6 +147,12 @@ async fn a_header_that_changes_while_a_log_is_read_fails_the_read(world: &World)
             assert_eq!(code(&runtime.host(), read, "r").await, "SESSION_QUERY_SOURCE_CONFLICT", "{read}: {field} of look {nth}");
         }
     }
+    // What is folded has a header of its own.
+    world.watch.clear();
+    world.watch.answer_header("r", None, others(&header).remove(2).1);
+    for (read, expected) in [("list_events", "SESSION_QUERY_SOURCE_CONFLICT"), ("load", "SESSION_QUERY_SOURCE_CONFLICT"), ("read_event", "ok")] {
+        assert_eq!(code(&runtime.host(), read, "r").await, expected, "{read}");
+    }
     for read in OF_A_LOG {
         world.watch.clear();
         world.watch.fail("r", Call::Header, 2, Fault::Gone);
@@ -153,30 +162,53 @@ async fn a_header_that_changes_while_a_log_is_read_fails_the_read(world: &World)
 }
 
 async fn a_header_on_the_disk_that_is_not_the_live_one_fails_what_reads_it_and_nothing_else(world: &World) {
+    const CONFLICT: &str = "SESSION_QUERY_SOURCE_CONFLICT";
     world.root("r");
-    world.child("a", "r");
-    world.child("b", "a");
-    world.child("c", "b");
+    for (id, parent) in [("a", "r"), ("b", "a"), ("c", "b"), ("d", "r")] {
+        world.child(id, parent);
+    }
     if world.kind == Kind::Memory {
         // Nobody writes there behind its back.
         return;
     }
-    let runtime = world.runtime().await;
-    // A message brings the child to life; its parent's handle keeps it there.
-    let kept = runtime.resume(&sid("r")).await.unwrap();
-    let header = world.reader().header(&sid("r")).unwrap().unwrap();
+    // A child lives for as long as it works.
+    let (begun, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let gates = (begun.clone(), go_on.clone());
+    let builder = World::builder().closure("worker", move |_turn: Turn| {
+        let (begun, go_on) = gates.clone();
+        async move {
+            begun.add_permits(1);
+            go_on.acquire().await.unwrap().forget();
+            Ok(TurnEnd::Completed)
+        }
+    });
+    let runtime = world.start(builder).await;
+    let host = runtime.host();
+    host.send(&sid("b"), "work", None).await.unwrap();
+    begun.acquire().await.unwrap().forget();
+    let header = world.reader().header(&sid("b")).unwrap().unwrap();
     let other = Header { cwd: Some("/elsewhere".into()), ..(*header).clone() };
     rewrite(world, &header, &other);
+    let list = async |parent: &str| runtime.list(Some(&sid(parent))).await.map_or_else(|error| error.code(), |_| "ok");
     for read in READS {
-        assert_eq!(code(&runtime.host(), read, "r").await, "SESSION_QUERY_SOURCE_CONFLICT", "{read}");
+        assert_eq!(code(&host, read, "b").await, CONFLICT, "{read}");
     }
-    for session in ["a", "b", "c"] {
-        assert_eq!(code(&runtime.host(), "trace", session).await, "SESSION_QUERY_SOURCE_CONFLICT", "an ancestor of {session}");
-        assert_eq!(code(&runtime.host(), "load", session).await, "ok", "{session}");
+    // Whoever it is above of or below of; a list of a family reads the family and its ancestors.
+    for (session, of_trace, of_list) in
+        [("r", CONFLICT, "ok"), ("a", CONFLICT, CONFLICT), ("b", CONFLICT, CONFLICT), ("c", CONFLICT, CONFLICT), ("d", "ok", "ok")]
+    {
+        assert_eq!((code(&host, "trace", session).await, list(session).await), (of_trace, of_list), "{session}");
+        if session != "b" {
+            assert_eq!(code(&host, "load", session).await, "ok", "{session}");
+        }
     }
     rewrite(world, &other, &header);
-    assert_eq!(code(&runtime.host(), "trace", "c").await, "ok");
-    drop(kept);
+    for session in ["r", "a", "b", "c", "d"] {
+        assert_eq!((code(&host, "trace", session).await, list(session).await), ("ok", "ok"), "{session}");
+    }
+    // The end of its work is news for those above, who work on that.
+    go_on.add_permits(1_000);
+    assert_eq!(host.quiescent(&sid("r")).await.unwrap(), []);
     runtime.shutdown().await;
 }
 

@@ -7,7 +7,6 @@ use greenroom_session::{
     header::NewSession,
     store::{Create, Op},
 };
-use tokio_util::sync::CancellationToken;
 
 use super::code;
 use crate::{
@@ -134,10 +133,11 @@ async fn a_trace_fails_where_a_header_or_a_family_cannot_be_read(world: &World) 
 }
 
 async fn three_thousand_levels_are_ordinary(world: &World) {
-    const LEVELS: usize = 3_000;
+    // A folder of files has a folder for each level, and making those takes most of the time.
+    let levels = if world.kind == Kind::Jsonl { 300 } else { 3_000 };
     let name = |level: usize| format!("s{level}");
     let mut ops = vec![Op::Create(Create::root(NewSession::root(sid("s0")), "worker", "the top"))];
-    for level in 1..=LEVELS {
+    for level in 1..=levels {
         let session = NewSession::child(sid(&name(level)), sid(&name(level - 1)), u32::try_from(level - 1).unwrap());
         ops.push(Op::Create(Create::child(session, Vec::new(), &descriptor("deeper"), None, 1_000).unwrap()));
     }
@@ -145,9 +145,9 @@ async fn three_thousand_levels_are_ordinary(world: &World) {
         done.unwrap();
     }
     let runtime = world.runtime().await;
-    for level in [0, LEVELS / 2, LEVELS] {
+    for level in [0, levels / 2, levels] {
         let trace = runtime.trace(&sid(&name(level))).await.unwrap();
-        assert_eq!((trace.ancestors.len(), trace.descendants.len()), (level, LEVELS - level));
+        assert_eq!((trace.ancestors.len(), trace.descendants.len()), (level, levels - level));
         assert_eq!(trace.root().unwrap().id, sid("s0"));
         assert!(trace.descendants.iter().enumerate().all(|(at, below)| below.depth == at + 1 && below.session.id == sid(&name(level + at + 1))));
     }
@@ -158,18 +158,13 @@ async fn three_thousand_levels_are_ordinary(world: &World) {
 #[tokio::test]
 async fn a_circle_below_a_session_comes_to_an_end() {
     let world = World::jsonl();
-    world.root("r");
-    for author in [Author::listed("a", "r"), Author::listed("b", "a").depth(2), Author::listed("a", "b").depth(3), Author::listed("r", "b")] {
+    for author in [Author::root("r"), Author::listed("a", "r"), Author::listed("b", "a").depth(2), Author::listed("a", "b").depth(3)] {
         assert!(world.plant(&author));
     }
     let runtime = world.runtime().await;
-    let trace = runtime.host().trace(&sid("a"), CancellationToken::new()).await;
-    let codes = trace.as_ref().map(|_| ()).map_err(|error| error.code());
-    // Which of the two files of `a` is its own the folder does not say; that its lineage is none it does.
-    assert!(matches!(codes, Ok(()) | Err("SESSION_QUERY_INVALID_LINEAGE" | "SESSION_QUERY_CORRUPT_SESSION")), "{codes:?}");
-    let trace = runtime.host().trace(&sid("b"), CancellationToken::new()).await;
-    let codes = trace.as_ref().map(|_| ()).map_err(|error| error.code());
-    assert!(matches!(codes, Ok(()) | Err("SESSION_QUERY_INVALID_LINEAGE" | "SESSION_QUERY_CORRUPT_SESSION")), "{codes:?}");
+    let trace = runtime.trace(&sid("r")).await.unwrap();
+    assert_eq!(shown(&trace).3, "r>a@1 a>b@2");
+    assert_eq!(code(&runtime.host(), "trace", "a").await, "SESSION_QUERY_CORRUPT_SESSION", "there are two of it");
     runtime.shutdown().await;
 }
 
@@ -185,7 +180,6 @@ async fn a_row_that_puts_a_session_below_its_own_child_makes_no_circle() {
     assert_eq!(conn.execute("UPDATE session SET parent_id = 'b' WHERE id = 'a'", []).unwrap(), 1);
     drop(conn);
     let runtime = world.runtime().await;
-    assert_eq!(world.kind, Kind::Sqlite);
     assert_eq!(code(&runtime.host(), "trace", "a").await, "SESSION_QUERY_CORRUPT_SESSION", "its header is none of its row");
     assert_eq!(code(&runtime.host(), "trace", "b").await, "SESSION_QUERY_CORRUPT_SESSION", "nor is its parent's");
     assert_eq!(code(&runtime.host(), "trace", "top").await, "ok");

@@ -95,7 +95,7 @@ pub mod stress;
 pub use greenroom_actors as actors;
 pub use greenroom_actors::{
     Agent, Behavior, Delegate, Delegated, Host, Occurrence, RootHandle, Turn, TurnEnd, TurnError,
-    catalog::{Entry, Listed, Listing, Status},
+    catalog::{Descendant, Descendants, Entry, Listed, Listing, Status},
     rand,
 };
 pub use greenroom_session as session;

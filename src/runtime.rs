@@ -4,7 +4,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use greenroom_actors::{
     Behavior, Config, Host, Occurrence, RootHandle, System, Turn, TurnEnd, TurnError,
-    catalog::Listing,
+    catalog::{Descendants, Listing},
     error::{ControlError, ListError, QueryError, SystemError},
     host::{NewRoot, RootError},
     query::{EventLine, EventWindow, Page, SessionRecord, Trace},
@@ -349,6 +349,17 @@ impl Runtime {
     /// Changes nothing.
     pub async fn list(&self, parent: Option<&SessionId>) -> Result<Listing, ListError> {
         self.host.list(parent, Page::default(), false, CancellationToken::new()).await
+    }
+
+    /// Lists everything below a session, waking none: each session before its own children, siblings oldest first. [`Host::list_descendants`] lists it by pages.
+    ///
+    /// # Errors
+    /// [`ListError::Query`] if there is no such session or the store cannot be read. A session that cannot be described is an entry.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list_descendants(&self, top: &SessionId) -> Result<Descendants, ListError> {
+        self.host.list_descendants(top, Page::default(), CancellationToken::new()).await
     }
 
     /// Returns where a session comes from and everything that comes from it. Reads the header of each, and no log. See [`Host::trace`].

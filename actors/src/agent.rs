@@ -394,8 +394,7 @@ impl Agent {
 
 /// Asks the catalog for all children of a session.
 pub(crate) async fn list_children(services: &Services, parent: SessionId, cancel: CancellationToken) -> Result<Vec<Entry>, ListError> {
-    let token = cancel.clone();
-    let listing = catalog::ask(services, &cancel, |reply| CatalogMessage::ListChildren { parent, page: None, verify: false, cancel: token, reply });
+    let listing = catalog::ask(services, &cancel, |token, reply| CatalogMessage::Children { parent, page: None, verify: false, cancel: token, reply });
     listing.await.map(|page| page.entries)
 }
 

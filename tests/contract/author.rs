@@ -17,13 +17,18 @@ pub(crate) struct Author {
     /// What its header says, unless another text stands for it.
     pub(crate) header: Header,
     other_header: Option<String>,
+    /// Below whom it lies, if its header says otherwise.
+    lies_below: Option<SessionId>,
     events: Vec<String>,
+    /// The event whose checksum does not fit.
+    spoilt: Option<usize>,
+    spoilt_header: bool,
 }
 
 impl Author {
     fn new(id: &str, parent: Option<&str>, depth: u32) -> Self {
         let header = Header { version: HEADER_VERSION, id: sid(id), parent: parent.map(sid), created_at: 1_000, seed_length: 0, depth, cwd: None };
-        Self { header, other_header: None, events: Vec::new() }
+        Self { header, other_header: None, lies_below: None, events: Vec::new(), spoilt: None, spoilt_header: false }
     }
 
     /// A root that the behaviour `worker` plays.
@@ -78,6 +83,24 @@ impl Author {
         self
     }
 
+    /// Puts it where the children of another parent are than the one that its header names.
+    pub(crate) fn lying_below(mut self, parent: &str) -> Self {
+        self.lies_below = Some(sid(parent));
+        self
+    }
+
+    /// Gives the header a checksum that does not fit.
+    pub(crate) fn spoilt_header(mut self) -> Self {
+        self.spoilt_header = true;
+        self
+    }
+
+    /// Gives the newest event a checksum that does not fit.
+    pub(crate) fn spoilt(mut self) -> Self {
+        self.spoilt = self.events.len().checked_sub(1);
+        self
+    }
+
     /// Adds an event; one of the surface is appended to it.
     pub(crate) fn event(self, body: Body) -> Self {
         let event = body.at(self.next_seq(), 1_000);
@@ -96,6 +119,17 @@ impl Author {
     pub(crate) fn raw(mut self, type_name: &str, data: &Value) -> Self {
         self.events.push(format!(r#"{{"seq":{},"time":1000,"type":{type_name:?},"data":{data}}}"#, self.events.len()));
         self
+    }
+
+    /// Adds the text of an event.
+    pub(crate) fn text(mut self, text: impl Into<String>) -> Self {
+        self.events.push(text.into());
+        self
+    }
+
+    /// Adds a descriptor as it is.
+    pub(crate) fn described_as(self, data: &Value) -> Self {
+        self.raw("subagent/descriptor", data)
     }
 
     /// Adds a descriptor.
@@ -123,21 +157,35 @@ impl Author {
         &self.header.id
     }
 
+    /// Returns below whom it is found.
+    pub(crate) fn place(&self) -> Option<&SessionId> {
+        self.lies_below.as_ref().or(self.header.parent.as_ref())
+    }
+
     /// Returns the text of the header and its checksum.
     pub(crate) fn header_record(&self) -> (String, u32) {
         let text = self.other_header.clone().unwrap_or_else(|| serde_json::to_string(&self.header).unwrap());
-        let crc = crc32c(&[b"h\0", text.as_bytes()].concat());
+        let crc = self.header_crc(&text);
         (text, crc)
+    }
+
+    fn header_crc(&self, text: &str) -> u32 {
+        crc32c(&[b"h\0", text.as_bytes()].concat()) ^ u32::from(self.spoilt_header)
     }
 
     /// Returns the text of each event and its checksum.
     pub(crate) fn event_records(&self) -> Vec<(String, u32)> {
-        self.events.iter().map(|text| (text.clone(), event_crc(self.id(), text.as_bytes()))).collect()
+        let crc = |(at, text): (usize, &String)| self.event_crc(at, text);
+        self.events.iter().enumerate().map(|event| (event.1.clone(), crc(event))).collect()
     }
 
-    /// Returns the events as a reader decodes them; `None` if one of them is none, or the header is another text.
+    fn event_crc(&self, at: usize, text: &str) -> u32 {
+        event_crc(self.id(), text.as_bytes()) ^ u32::from(self.spoilt == Some(at))
+    }
+
+    /// Returns the events as a reader decodes them; `None` if one of them is none, or the header is not where it should be.
     pub(crate) fn decoded(&self) -> Option<Vec<Event>> {
-        if self.other_header.is_some() {
+        if self.other_header.is_some() || self.lies_below.is_some() || self.spoilt_header {
             return None;
         }
         (0..).zip(self.event_records()).map(|(seq, (text, crc))| decode_event(self.id(), seq, text.as_bytes(), crc).ok()).collect()
@@ -153,12 +201,12 @@ impl Author {
             seal(&mut lines, &header, crc);
         } else {
             let header = more(&header);
-            seal(&mut lines, &header, crc32c(&[b"h\0", header.as_bytes()].concat()));
+            seal(&mut lines, &header, self.header_crc(&header));
         }
         for (at, (text, crc)) in self.event_records().into_iter().enumerate() {
             if at + 1 < created {
                 let text = more(&text);
-                seal(&mut lines, &text, event_crc(self.id(), text.as_bytes()));
+                seal(&mut lines, &text, self.event_crc(at, &text));
             } else {
                 seal(&mut lines, &text, crc);
             }

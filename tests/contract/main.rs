@@ -5,6 +5,8 @@
 
 mod author;
 mod catalog;
+mod descendants;
+mod listing;
 mod query;
 mod watched;
 mod world;

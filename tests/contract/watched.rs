@@ -16,7 +16,7 @@ use greenroom_session::{
     head::Head,
     header::Header,
     id::{MessageId, OwnerId, Seq, SessionId},
-    listing::{Cursor, Described, Description},
+    listing::{Cursor, Described},
     message::InboxRecord,
     store::{CommitError, Done, ExportError, Lease, LoadError, Log, Member, MessageState, Op, Reader, Refused, Store, StoreError, Traced},
 };
@@ -29,16 +29,20 @@ pub(crate) enum Call {
     Header,
     /// The children of the session; of `""` the roots.
     Children,
+    /// What a trace of its parent's children finds of it.
+    Found,
     /// What its row says.
     Rows,
-    /// Events.
+    /// Some of its events.
     Events,
-    /// The whole session.
+    /// Its whole log, folded.
     Load,
     /// Its inbox, or a message of it.
     Inbox,
     /// A committed operation.
     Commit,
+    /// A sign of life; of `""`.
+    Heartbeat,
 }
 
 /// How a call fails.
@@ -73,6 +77,7 @@ enum Action {
     Fail(Fault),
     Header(Arc<Header>),
     Events(Vec<Event>),
+    NoRow,
     Wait(Arc<Gate>),
     Before(Hook),
     After(Hook),
@@ -137,9 +142,19 @@ impl Watch {
         self.rule(session, call, nth.into(), Action::Fail(fault));
     }
 
-    /// Lets a header be another one.
+    /// Lets a header be another one where it is read by itself.
     pub(crate) fn answer_header(&self, session: &str, nth: impl Into<Option<u64>>, header: Header) {
         self.rule(session, Call::Header, nth.into(), Action::Header(Arc::new(header)));
+    }
+
+    /// Lets a header be another one where it is found with those of its siblings.
+    pub(crate) fn find_header(&self, session: &str, nth: impl Into<Option<u64>>, header: Header) {
+        self.rule(session, Call::Found, nth.into(), Action::Header(Arc::new(header)));
+    }
+
+    /// Lets a row be missing, so that the log must tell.
+    pub(crate) fn lose_row(&self, session: &str, nth: impl Into<Option<u64>>) {
+        self.rule(session, Call::Rows, nth.into(), Action::NoRow);
     }
 
     /// Lets events be other ones.
@@ -172,7 +187,10 @@ impl Watch {
     fn begin(&self, session: &str, call: Call) -> Plan {
         let actions: Vec<Action> = {
             let mut watched = self.lock();
-            watched.calls.push((session.to_owned(), call));
+            // To be found is a part of a call.
+            if call != Call::Found {
+                watched.calls.push((session.to_owned(), call));
+            }
             let mut due = Vec::new();
             for rule in watched.rules.iter_mut().filter(|rule| rule.session == session && rule.call == call) {
                 rule.seen += 1;
@@ -188,6 +206,7 @@ impl Watch {
                 Action::Fail(fault) => plan.fault = Some(fault),
                 Action::Header(header) => plan.header = Some(header),
                 Action::Events(events) => plan.events = Some(events),
+                Action::NoRow => plan.no_row = true,
                 Action::Wait(gate) => gate.pass(),
                 Action::Before(hook) => hook(),
                 Action::After(hook) => plan.after.push(hook),
@@ -202,6 +221,7 @@ struct Plan {
     fault: Option<Fault>,
     header: Option<Arc<Header>>,
     events: Option<Vec<Event>>,
+    no_row: bool,
     after: Vec<Hook>,
 }
 
@@ -285,7 +305,9 @@ impl Store for WatchedStore {
     }
 
     fn heartbeat(&self) -> Result<(), StoreError> {
-        self.store.heartbeat()
+        let plan = self.watch.begin("", Call::Heartbeat);
+        let answer = if plan.fault.is_some() { Err(Fault::of_store()) } else { self.store.heartbeat() };
+        plan.end(answer)
     }
 
     fn poll(&self) -> Result<Vec<SessionId>, StoreError> {
@@ -317,22 +339,28 @@ impl WatchedReader {
         plan.end(answer)
     }
 
-    /// A call about the children of one session: what is said of each child may be a fault of its own.
-    fn of_children<T>(
-        &mut self,
-        call: Call,
-        ids: &[SessionId],
-        ask: impl FnOnce(&mut dyn Reader) -> Result<Vec<Result<T, LoadError>>, StoreError>,
-    ) -> Result<Vec<Result<T, LoadError>>, StoreError> {
-        let plans: Vec<Plan> = ids.iter().map(|id| self.watch.begin(id.as_str(), call)).collect();
-        let mut said = ask(&mut *self.reader)?;
-        for ((id, plan), said) in ids.iter().zip(plans).zip(&mut said) {
-            if let Some(fault) = plan.fault {
-                *said = Err(fault.of_session(id));
+    /// Shows each child as it is found, which may be under another header.
+    fn found(&self, children: &mut [Traced]) {
+        for child in children {
+            let mut plan = self.watch.begin(child.id.as_str(), Call::Found);
+            if let Some(header) = plan.header.take() {
+                child.header = Ok(header);
             }
             plan.end(());
         }
-        Ok(said)
+    }
+
+    /// What is said of each child may be a fault of its own.
+    fn said<'a>(&self, children: impl Iterator<Item = (&'a SessionId, &'a mut Result<Described, LoadError>)>) {
+        for (id, said) in children {
+            let plan = self.watch.begin(id.as_str(), Call::Rows);
+            match (plan.fault, &mut *said) {
+                (Some(fault), said) => *said = Err(fault.of_session(id)),
+                (None, Ok(described)) if plan.no_row => (described.row, described.holder) = (None, None),
+                (None, _) => {}
+            }
+            plan.end(());
+        }
     }
 }
 
@@ -387,44 +415,33 @@ impl Reader for WatchedReader {
 
     fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {
         let plan = self.watch.begin(key(parent), Call::Children);
-        let answer = if plan.fault.is_some() { Err(Fault::of_store()) } else { self.reader.children(parent, after, limit) };
-        plan.end(answer)
+        if plan.fault.is_some() {
+            return Err(Fault::of_store());
+        }
+        let mut children = self.reader.children(parent, after, limit)?;
+        self.found(&mut children);
+        Ok(plan.end(children))
     }
 
     fn rows(&mut self, children: &[Traced]) -> Result<Vec<Result<Described, LoadError>>, StoreError> {
-        let ids: Vec<SessionId> = children.iter().map(|child| child.id.clone()).collect();
-        self.of_children(Call::Rows, &ids, |reader| reader.rows(children))
+        let mut rows = self.reader.rows(children)?;
+        self.said(children.iter().map(|child| &child.id).zip(&mut rows));
+        Ok(rows)
     }
 
     fn family_rows(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Member<Described>>, StoreError> {
         let plan = self.watch.begin(key(parent), Call::Children);
-        let (children, rows): (Vec<Traced>, Vec<_>) = match plan.fault {
-            Some(_) => return Err(Fault::of_store()),
-            None => self.reader.family_rows(parent, after, limit)?.into_iter().unzip(),
-        };
-        let ids: Vec<SessionId> = children.iter().map(|child| child.id.clone()).collect();
-        let rows = plan.end(self.of_children(Call::Rows, &ids, |_| Ok(rows))?);
-        Ok(children.into_iter().zip(rows).collect())
+        if plan.fault.is_some() {
+            return Err(Fault::of_store());
+        }
+        let (mut children, mut rows): (Vec<Traced>, Vec<_>) = self.reader.family_rows(parent, after, limit)?.into_iter().unzip();
+        self.found(&mut children);
+        self.said(children.iter().map(|child| &child.id).zip(&mut rows));
+        Ok(plan.end(children.into_iter().zip(rows).collect()))
     }
 
     fn holder(&mut self, id: &SessionId, head: &Head) -> Result<Option<OwnerId>, StoreError> {
         self.reader.holder(id, head)
-    }
-
-    fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
-        let ids: Vec<SessionId> = children.iter().map(|child| child.id.clone()).collect();
-        self.of_children(Call::Rows, &ids, |reader| reader.describe(children, verify))
-    }
-
-    fn family(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize, verify: bool) -> Result<Vec<Member>, StoreError> {
-        let plan = self.watch.begin(key(parent), Call::Children);
-        let (children, described): (Vec<Traced>, Vec<_>) = match plan.fault {
-            Some(_) => return Err(Fault::of_store()),
-            None => self.reader.family(parent, after, limit, verify)?.into_iter().unzip(),
-        };
-        let ids: Vec<SessionId> = children.iter().map(|child| child.id.clone()).collect();
-        let described = plan.end(self.of_children(Call::Rows, &ids, |_| Ok(described))?);
-        Ok(children.into_iter().zip(described).collect())
     }
 
     fn find(&mut self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError> {

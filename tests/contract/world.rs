@@ -5,7 +5,7 @@ use std::{
     fs,
     io::Write as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use greenroom::{Runtime, RuntimeBuilder, Turn, TurnEnd};
@@ -39,7 +39,7 @@ pub(crate) struct World {
     /// What is counted and planted; it outlives openings.
     pub(crate) watch: Watch,
     folder: TempDir,
-    memory: MemoryStore,
+    memory: Mutex<MemoryStore>,
     open: Mutex<Option<Arc<dyn Store>>>,
 }
 
@@ -57,7 +57,7 @@ impl World {
     }
 
     fn of(kind: Kind) -> Self {
-        Self { kind, watch: Watch::default(), folder: tempfile::tempdir().unwrap(), memory: MemoryStore::new(), open: Mutex::default() }
+        Self { kind, watch: Watch::default(), folder: tempfile::tempdir().unwrap(), memory: Mutex::default(), open: Mutex::default() }
     }
 
     /// Returns the file or the folder of the store. Nothing lies there in memory.
@@ -76,9 +76,9 @@ impl World {
 
     /// Returns the store without the watch, opening it if it is closed.
     pub(crate) fn plain(&self) -> Arc<dyn Store> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         open.get_or_insert_with(|| match self.kind {
-            Kind::Memory => Arc::new(self.memory.clone()),
+            Kind::Memory => Arc::new(lock(&self.memory).clone()),
             Kind::Sqlite => Arc::new(SqliteStore::open(self.path()).unwrap()),
             Kind::Jsonl => Arc::new(JsonlStore::open(self.path()).unwrap()),
         })
@@ -97,18 +97,25 @@ impl World {
 
     /// Closes the store; the next use opens it again. No runtime may be left over it.
     pub(crate) fn close(&self) {
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let open = lock(&self.open).take();
         if let Some(store) = open {
             store.close().unwrap();
             assert!(self.kind == Kind::Memory || Arc::strong_count(&store) == 1, "somebody still has the store open");
         }
     }
 
+    /// Lets the process that has the store open die: nothing is given up in order, and what it held is held by nobody. The next use opens it again.
+    pub(crate) fn crash(&self) {
+        drop(lock(&self.open).take());
+        let mut memory = lock(&self.memory);
+        *memory = memory.reopen();
+    }
+
     /// Opens the same store as another process would; `None` where only one process may write.
     pub(crate) fn peer(&self) -> Option<Arc<dyn Store>> {
         drop(self.plain());
         match self.kind {
-            Kind::Memory => Some(Arc::new(self.memory.peer())),
+            Kind::Memory => Some(Arc::new(lock(&self.memory).peer())),
             Kind::Sqlite => Some(Arc::new(SqliteStore::open_existing(self.path()).unwrap())),
             Kind::Jsonl => None,
         }
@@ -131,36 +138,48 @@ impl World {
         self.one(Op::Create(Create::child(session, Vec::new(), &descriptor(&format!("child {id}")), None, 1_000).unwrap())).unwrap();
     }
 
-    /// Creates a session as it is, by the store's own import: with its times, and with good derived rows.
+    /// Creates a session as it is, by the store's own import: with its time, and with good derived rows.
     pub(crate) fn create(&self, author: &Author) {
-        let events = author.decoded().expect("the store imports what can be read");
-        let import = Import::new(Arc::new(author.header.clone()), events.into(), [].into()).unwrap();
-        self.one(Op::Import(import)).unwrap();
+        self.create_all(std::slice::from_ref(author));
+    }
+
+    /// Creates sessions as they are, in one batch.
+    pub(crate) fn create_all(&self, authors: &[Author]) {
+        let imports: Vec<Op> = authors.iter().map(|author| Op::Import(import(author).expect("the store imports what can be read"))).collect();
+        for done in self.plain().commit(&imports).unwrap() {
+            done.unwrap();
+        }
     }
 
     /// Writes a session behind the store's back, whatever its rules say; there are no derived rows of it then. Memory has no back: false if it refuses.
     pub(crate) fn plant(&self, author: &Author) -> bool {
+        self.plant_all(std::slice::from_ref(author))
+    }
+
+    /// Writes sessions behind the store's back.
+    pub(crate) fn plant_all(&self, authors: &[Author]) -> bool {
+        drop(self.plain());
         match self.kind {
-            Kind::Memory => {
-                let Some(events) = author.decoded() else { return false };
-                let Ok(import) = Import::new(Arc::new(author.header.clone()), events.into(), [].into()) else { return false };
-                return self.one(Op::Import(import)).is_ok();
-            }
+            Kind::Memory => return authors.iter().all(|author| import(author).is_some_and(|import| self.one(Op::Import(import)).is_ok())),
             Kind::Sqlite => {
-                drop(self.plain());
                 self.close();
-                plant_row(&self.path(), author);
+                plant_rows(&self.path(), authors).unwrap();
             }
             Kind::Jsonl => {
-                drop(self.plain());
                 self.close();
-                let header = &author.header;
-                let file = self.path().join(path_of(header.parent.as_ref(), &header.id));
-                fs::create_dir_all(file.parent().unwrap()).unwrap();
-                fs::write(file, author.lines()).unwrap();
+                for author in authors {
+                    self.plant_file(&path_of(author.place(), author.id()), &author.lines());
+                }
             }
         }
         true
+    }
+
+    /// Writes a file into a folder of JSON Lines.
+    pub(crate) fn plant_file(&self, name: &Path, bytes: &[u8]) {
+        let file = self.path().join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, bytes).unwrap();
     }
 
     /// Begins the next epoch of a session in some opening of the store, perhaps with a turn, and returns the right to append.
@@ -220,18 +239,29 @@ impl World {
     }
 }
 
-fn plant_row(path: &Path, author: &Author) {
-    let conn = rusqlite::Connection::open(path).unwrap();
-    let (header, crc) = author.header_record();
-    let parent = author.header.parent.as_ref().map(SessionId::as_str);
-    let created_at = i64::try_from(author.header.created_at).unwrap();
-    let insert = "INSERT INTO session(id, parent_id, created_at, header, crc, creation) VALUES(?1, ?2, ?3, ?4, ?5, zeroblob(16))";
-    conn.execute(insert, rusqlite::params![author.id().as_str(), parent, created_at, header, crc]).unwrap();
-    let sid = conn.last_insert_rowid();
-    for (seq, (body, crc)) in author.event_records().into_iter().enumerate() {
-        let insert = "INSERT INTO event(sid, seq, body, crc) VALUES(?1, ?2, ?3, ?4)";
-        conn.execute(insert, rusqlite::params![sid, i64::try_from(seq).unwrap(), body, crc]).unwrap();
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn import(author: &Author) -> Option<Import> {
+    Import::new(Arc::new(author.header.clone()), author.decoded()?.into(), [].into()).ok()
+}
+
+fn plant_rows(path: &Path, authors: &[Author]) -> rusqlite::Result<()> {
+    let mut conn = rusqlite::Connection::open(path)?;
+    let all = conn.transaction()?;
+    for author in authors {
+        let (header, crc) = author.header_record();
+        let parent = author.place().map(SessionId::as_str);
+        let insert = "INSERT INTO session(id, parent_id, created_at, header, crc, creation) VALUES(?1, ?2, ?3, ?4, ?5, zeroblob(16))";
+        let created_at = i64::try_from(author.header.created_at).unwrap();
+        all.prepare_cached(insert)?.execute(rusqlite::params![author.id().as_str(), parent, created_at, header, crc])?;
+        let sid = all.last_insert_rowid();
+        for (seq, (body, crc)) in (0_i64..).zip(author.event_records()) {
+            all.prepare_cached("INSERT INTO event(sid, seq, body, crc) VALUES(?1, ?2, ?3, ?4)")?.execute(rusqlite::params![sid, seq, body, crc])?;
+        }
     }
+    all.commit()
 }
 
 /// Commits one operation.

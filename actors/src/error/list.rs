@@ -40,7 +40,18 @@ pub enum ListError {
     Unauthorized(&'static str),
     /// The trace failed, or a child failed in a way that says nothing about the child.
     #[error(transparent)]
-    Query(#[from] QueryError),
+    Query(QueryError),
+}
+
+impl From<QueryError> for ListError {
+    fn from(error: QueryError) -> Self {
+        match error {
+            // Wherever it was seen, it is one answer.
+            QueryError::Cancelled => Self::Cancelled,
+            QueryError::Unavailable => Self::QueryUnavailable,
+            other => Self::Query(other),
+        }
+    }
 }
 
 impl ListError {

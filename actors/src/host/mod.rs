@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use root::Pin;
 
 use crate::{
-    catalog::{self, CatalogMessage, Listing},
+    catalog::{self, CatalogMessage, Descendants, Listing},
     control,
     error::{ActivateError, ControlError, DeliverError, ListError, QueryError, StartError, WriteError},
     live::LiveView,
@@ -204,12 +204,28 @@ impl Host {
     /// Changes nothing.
     pub async fn list(&self, parent: Option<&SessionId>, page: Page, verify: bool, cancel: CancellationToken) -> Result<Listing, ListError> {
         let services = self.services();
-        let (page, token) = (Some(page), cancel.clone());
-        let listing = catalog::ask(&services, &cancel, |reply| match parent {
-            Some(parent) => CatalogMessage::ListChildren { parent: parent.clone(), page, verify, cancel: token, reply },
-            None => CatalogMessage::ListRoots { page, verify, cancel: token, reply },
+        let page = Some(page);
+        let listing = catalog::ask(&services, &cancel, |token, reply| match parent {
+            Some(parent) => CatalogMessage::Children { parent: parent.clone(), page, verify, cancel: token, reply },
+            None => CatalogMessage::Roots { page, verify, cancel: token, reply },
         });
         listing.await
+    }
+
+    /// Lists everything below a session, each session before its own children, without waking any and without writing anything.
+    ///
+    /// Sessions that a list of children leaves out are left out here too, and what is below them is not. Costs the number of sessions up to the end of the
+    /// page that the limit leaves. A page begins behind the session that its cursor names, wherever that is then.
+    ///
+    /// # Errors
+    /// As [`Host::list`], and [`ListError::Query`] with [`QueryError::StaleCursor`] if the session that the cursor names is gone, or with
+    /// [`QueryError::InvalidCursor`] if it is not below `top`. A session that cannot be described is an entry, and what is below it follows.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn list_descendants(&self, top: &SessionId, page: Page, cancel: CancellationToken) -> Result<Descendants, ListError> {
+        let top = top.clone();
+        catalog::ask(&self.services(), &cancel, |token, reply| CatalogMessage::Descendants { top, page, cancel: token, reply }).await
     }
 
     /// Returns where a session comes from and everything that comes from it. Reads the header of each, and no log.

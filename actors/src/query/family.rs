@@ -31,7 +31,7 @@ impl Then {
         Self(Box::new(then))
     }
 
-    pub(super) fn take(self, family: Result<Family, QueryError>) {
+    pub(crate) fn take(self, family: Result<Family, QueryError>) {
         (self.0)(family);
     }
 }

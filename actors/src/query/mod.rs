@@ -1,6 +1,6 @@
 //! The Query actor: reads of everything that is stored or live.
 //!
-//! **Messages.** `Family` from the Catalog; `Trace`, `Sessions`, `Lines`, `Events`, `Window`, `Load` and `Fold` from the host.
+//! **Messages.** `Family` and `Walk` from the Catalog; `Trace`, `Sessions`, `Lines`, `Events`, `Window`, `Load` and `Fold` from the host.
 //! **State.** How many reads are under way: the store and the published live sessions are what it knows.
 //! **Order.** Reads run beside one another, as many as the configuration lets; the others wait for their turn in the order in which they came.
 //! **End.** A query that is under way is answered; later ones fail as `SESSION_QUERY_PERSISTENCE_FAILED`.
@@ -13,6 +13,7 @@ mod family;
 mod page;
 mod sessions;
 mod trace;
+mod walk;
 
 use std::sync::Arc;
 
@@ -36,6 +37,7 @@ pub use trace::{Descent, Lineage, Trace, read_lineage};
 pub(crate) use corpus::Corpus;
 pub(crate) use events::Window;
 pub(crate) use family::{Family, Then};
+pub(crate) use walk::{Step, Walker};
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, QueryError>>;
 
@@ -63,6 +65,19 @@ pub(crate) enum QueryMessage {
         cancel: CancellationToken,
         /// Gets the answer.
         then: Then,
+    },
+    /// A session's lineage, then everything below it and what each of that is, in one read. Trouble with one session is a value.
+    Walk {
+        /// The session.
+        top: SessionId,
+        /// After which session the walk begins.
+        after: Option<SessionId>,
+        /// How many are wanted at the least; all if `None`.
+        enough: Option<usize>,
+        /// Cancels the query.
+        cancel: CancellationToken,
+        /// Who walks, and gets the answer.
+        walker: Box<dyn Walker>,
     },
     /// Every session that is stored or live.
     Sessions {
@@ -160,6 +175,10 @@ impl Actor for Query {
             QueryMessage::Family { parent, page, verify, cancel, then } => {
                 state.read(cancel, move |corpus| then.take(corpus.and_then(|mut corpus| corpus.family(parent.as_ref(), &page, verify))));
             }
+            QueryMessage::Walk { top, after, enough, cancel, mut walker } => state.read(cancel, move |corpus| {
+                let end = corpus.and_then(|mut corpus| corpus.walk(&top, after.as_ref(), enough, &mut *walker));
+                walker.end(end);
+            }),
             QueryMessage::Sessions { page, cancel, reply } => state.answer(cancel, reply, move |corpus| corpus.sessions(&page)),
             QueryMessage::Lines { session, cancel, reply } => state.answer(cancel, reply, move |corpus| corpus.event_lines(&session)),
             QueryMessage::Events { session, from, limit, cancel, reply } => {

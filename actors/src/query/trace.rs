@@ -155,7 +155,7 @@ impl Corpus<'_> {
     }
 
     /// Finds everything below a session. What is damaged may be found in two places; it is told where it is found first, so that no circle has an end to look for.
-    fn descendants(&mut self, top: &SessionId) -> Result<Vec<Descent>, QueryError> {
+    pub(super) fn descendants(&mut self, top: &SessionId) -> Result<Vec<Descent>, QueryError> {
         let mut seen = HashSet::from([top.clone()]);
         let mut open = self.below(top, 1)?;
         let mut found = Vec::new();

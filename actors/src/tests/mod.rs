@@ -2,6 +2,7 @@
 
 mod audit;
 mod authority;
+mod catalog;
 mod codes;
 mod effects;
 mod fifo;

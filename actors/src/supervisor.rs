@@ -28,6 +28,7 @@ use crate::{
     live::LiveTable,
     occurrence::Occurrence,
     pins::Pins,
+    published,
     query::{Query, QueryState},
     readers::Readers,
     registry::{Registry, RegistryArgs, RegistryMessage},
@@ -108,8 +109,8 @@ impl Actor for Supervisor {
         }
         tracing::error!(%reason, "an actor of the runtime has died; a new generation begins");
         state.end_generation().await;
-        let pins = state.services.pins.clone();
-        let (services, cells) = launch(&state.config, &state.store, &state.occurrences, state.with_query, pins).await?;
+        let kept = (state.services.pins.clone(), state.services.published.clone());
+        let (services, cells) = launch(&state.config, &state.store, &state.occurrences, state.with_query, kept).await?;
         for cell in &cells {
             cell.link(myself.get_cell());
         }
@@ -132,11 +133,11 @@ impl SupervisorState {
             cell.stop(Some("its generation has ended".into()));
         }
         for view in &live {
-            view.actor.stop(Some("its generation has ended".into()));
+            view.cell().stop(Some("its generation has ended".into()));
         }
         for view in &live {
             // A turn that blocks its thread cannot be waited for; its appends are fenced by the next epoch.
-            drop(view.actor.get_cell().wait(Some(self.config.shutdown_grace)).await);
+            drop(view.cell().wait(Some(self.config.shutdown_grace)).await);
         }
         for cell in &self.cells {
             drop(cell.wait(Some(self.config.shutdown_grace)).await);
@@ -182,6 +183,10 @@ async fn take_up(services: &Arc<Services>) {
     for session in services.pins.all().into_iter().chain(left) {
         services.wake(&session, None);
     }
+    // Nobody plays these any more, and their hosts may publish them again: they are ended and not woken.
+    for session in services.published.all() {
+        tokio::spawn(published::let_go(services.clone(), session));
+    }
     drop(services.registry.send_message(RegistryMessage::Foreign { sessions: Vec::new() }));
 }
 
@@ -191,7 +196,7 @@ pub(crate) async fn launch(
     store: &Arc<dyn Store>,
     occurrences: &broadcast::Sender<Occurrence>,
     with_query: bool,
-    pins: Pins,
+    (pins, published): (Pins, Pins),
 ) -> Result<(Arc<Services>, Vec<ActorCell>), ActorProcessingErr> {
     let readers = Readers::new(store.clone());
     let live = LiveTable::default();
@@ -223,6 +228,7 @@ pub(crate) async fn launch(
         draining: AtomicBool::new(false),
         ending: AtomicBool::new(false),
         pins,
+        published,
         successor: OnceLock::new(),
         missed: Mutex::default(),
     });

@@ -4,6 +4,8 @@ mod activate;
 mod control;
 mod deliver;
 mod list;
+mod publish;
+mod published;
 mod query;
 mod start;
 mod write;
@@ -12,6 +14,8 @@ pub use activate::ActivateError;
 pub use control::ControlError;
 pub use deliver::DeliverError;
 pub use list::ListError;
+pub use publish::PublishError;
+pub use published::PublishedError;
 pub use query::QueryError;
 pub use start::StartError;
 pub use write::WriteError;
@@ -26,4 +30,4 @@ macro_rules! into_turn_error {
     )* };
 }
 
-into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError);
+into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError, PublishError, PublishedError);

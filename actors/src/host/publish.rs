@@ -1,0 +1,33 @@
+//! What a host plays itself.
+
+use tokio::sync::oneshot;
+
+use super::Host;
+use crate::{
+    error::{PublishError, WriteError},
+    published::{Publication, PublishedSession, Publishing},
+    registry::RegistryMessage,
+};
+
+impl Host {
+    /// Has a session live that this host plays itself, outside of any Activation. Durable on return: created or gone on with, its epoch begun.
+    ///
+    /// A session of this id that is stored with the same header and the same beginning is gone on with, after what a crash left open is closed. Until the handle is
+    /// dropped the session is listed as running; nobody is started for it, and what this process sends it or asks of it is refused.
+    ///
+    /// # Errors
+    /// [`PublishError::Live`] if it is live here, [`PublishError::Held`] if another live process holds it, [`PublishError::Exists`] if it is stored with another header
+    /// or beginning, [`PublishError::NotFound`] if nothing is stored and nothing is given to begin with, [`PublishError::Invalid`] if it cannot begin like this,
+    /// [`PublishError::NotResumable`] if its log cannot be continued, [`PublishError::Draining`] during a shutdown, and that the store failed.
+    ///
+    /// # Cancel safety
+    /// The session may have been created; it does not stay live.
+    pub async fn publish_session(&self, publication: Publication) -> Result<PublishedSession, PublishError> {
+        let services = self.services();
+        let ended = || PublishError::Write(WriteError::Ended);
+        let (reply, started) = oneshot::channel();
+        let publishing = Box::new(Publishing::new(publication, reply));
+        services.registry.send_message(RegistryMessage::Publish(publishing)).map_err(|_| ended())?;
+        started.await.unwrap_or_else(|_| Err(ended()))
+    }
+}

@@ -3,9 +3,9 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use greenroom_actors::{
-    Behavior, Config, Host, Occurrence, RootHandle, System, Turn, TurnEnd, TurnError,
+    Behavior, Config, Host, Occurrence, Publication, PublishedSession, RootHandle, System, Turn, TurnEnd, TurnError,
     catalog::Listing,
-    error::{ControlError, ListError, QueryError},
+    error::{ControlError, ListError, PublishError, QueryError},
     host::{NewRoot, RootError},
     query::{EventWindow, Page, Trace},
 };
@@ -307,6 +307,18 @@ impl Runtime {
     /// The root may have been brought up; nothing keeps it then.
     pub async fn resume(&self, root: &SessionId) -> Result<RootHandle, RootError> {
         self.host.resume(root).await
+    }
+
+    /// Has a session live that the host plays itself, outside of any Activation: durable, listed as running, and never served by anybody else. See
+    /// [`Host::publish_session`].
+    ///
+    /// # Errors
+    /// [`PublishError`], as [`Host::publish_session`].
+    ///
+    /// # Cancel safety
+    /// The session may have been created; it does not stay live.
+    pub async fn publish_session(&self, publication: Publication) -> Result<PublishedSession, PublishError> {
+        self.host.publish_session(publication).await
     }
 
     /// Lists the children of a session, or the roots and orphans (sessions whose parent is not in the store) if `None`, waking none. Oldest first.

@@ -142,10 +142,7 @@ impl SessionLog {
         }
         match &*events {
             // The common case costs no copy of what a model sees.
-            [event] => {
-                inner.fold.check_event(event)?;
-                inner.fold.apply_event(event)?;
-            }
+            [event] => inner.fold.apply_event(event)?,
             events => {
                 let mut fold = inner.fold.clone();
                 for event in events {

@@ -152,10 +152,6 @@ pub struct Fold {
     last_time: u64,
 }
 
-fn misplaced_root(seq: Seq) -> FoldError {
-    FoldError::new(seq, "`root/opened` stands at seq 0 of a root")
-}
-
 impl Fold {
     /// Starts with a header and no record.
     pub fn new(header: Arc<Header>) -> Self {
@@ -291,20 +287,6 @@ impl Fold {
         self.take(|_| true);
     }
 
-    /// Tells whether an event could follow, and changes nothing.
-    ///
-    /// # Errors
-    /// [`FoldError`] as [`Fold::apply_event`], which an event that passes here cannot fail.
-    pub fn check_event(&self, event: &Event) -> Result<(), FoldError> {
-        let seed_length = self.header.seed_length;
-        self.head.clone().apply(event, seed_length)?;
-        self.surface.check(event)?;
-        if matches!(event.body, Body::RootOpened(_)) && event.seq >= seed_length && (event.seq != 0 || self.header.parent.is_some()) {
-            return Err(misplaced_root(event.seq));
-        }
-        Ok(())
-    }
-
     /// Moves on by one event.
     ///
     /// # Errors
@@ -326,7 +308,7 @@ impl Fold {
         match &event.body {
             Body::RootOpened(root) => {
                 if event.seq != 0 || self.header.parent.is_some() {
-                    return Err(misplaced_root(event.seq));
+                    return Err(FoldError::new(event.seq, "`root/opened` stands at seq 0 of a root"));
                 }
                 self.root = Some(Arc::new(root.clone()));
             }

@@ -83,14 +83,6 @@ impl Surface {
         Ok(())
     }
 
-    /// Tells whether an event could follow, and changes nothing.
-    ///
-    /// # Errors
-    /// [`FoldError`] as [`Surface::apply`].
-    pub fn check(&self, event: &Event) -> Result<(), FoldError> {
-        self.plan(event).map(drop)
-    }
-
     fn plan(&self, event: &Event) -> Result<Change, FoldError> {
         let refuse = |reason: &str| Err(FoldError::new(event.seq, reason));
         let sources = event.source_event_seqs.as_deref();

@@ -5,6 +5,7 @@
 
 mod author;
 mod catalog;
+mod publish;
 mod watched;
 mod world;
 

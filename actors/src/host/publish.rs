@@ -24,6 +24,9 @@ impl Host {
     /// The session may have been created; it does not stay live.
     pub async fn publish_session(&self, publication: Publication) -> Result<PublishedSession, PublishError> {
         let services = self.services();
+        if services.is_draining() {
+            return Err(PublishError::Draining);
+        }
         let ended = || PublishError::Write(WriteError::Ended);
         let (reply, started) = oneshot::channel();
         let publishing = Box::new(Publishing::new(publication, reply));

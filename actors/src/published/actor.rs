@@ -15,7 +15,7 @@ use greenroom_session::{
     store::{Accept, Done, MessageState, Op, Refused},
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::{PublishedSession, Started};
 use crate::{
@@ -82,6 +82,7 @@ struct EndGuard {
     incarnation: Incarnation,
     reason: EpochEnd,
     ended: Option<(oneshot::Sender<Result<(), WriteError>>, Result<(), WriteError>)>,
+    over: Arc<Semaphore>,
 }
 
 impl Drop for EndGuard {
@@ -100,6 +101,7 @@ impl Drop for EndGuard {
         if let Some((reply, result)) = self.ended.take() {
             drop(reply.send(result));
         }
+        self.over.close();
     }
 }
 
@@ -121,7 +123,7 @@ impl Actor for Published {
     async fn pre_start(&self, myself: ActorRef<PublishedMessage>, args: PublishedArgs) -> Result<PublishedState, ActorProcessingErr> {
         let PublishedArgs { services, registry, incarnation, view, give, started } = args;
         let view = Arc::new(view(Player::Host(myself)));
-        let guard = EndGuard { registry, services: Arc::downgrade(&services), view: view.clone(), incarnation, reason: EpochEnd::Failed, ended: None };
+        let guard = EndGuard { registry, services: Arc::downgrade(&services), view: view.clone(), incarnation, reason: EpochEnd::Failed, ended: None, over: Arc::new(Semaphore::new(0)) };
         give.send(view.clone()).map_err(|_| "nobody waits for this publication")?;
         Ok(PublishedState { services, view, started: Some(started), guard })
     }
@@ -184,7 +186,7 @@ impl PublishedState {
         services.tell(|| Occurrence::Activated { session: view.id().clone(), epoch: view.epoch });
         if let Some(started) = self.started.take() {
             // Nobody there: the handle is dropped, which ends the publication.
-            drop(started.send(Ok(PublishedSession::new(services.clone(), view.clone(), myself.clone()))));
+            drop(started.send(Ok(PublishedSession::new(services.clone(), view.clone(), myself.clone(), self.guard.over.clone()))));
         }
     }
 

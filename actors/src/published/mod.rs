@@ -18,7 +18,7 @@ use greenroom_session::{
     message::{Message, Source},
 };
 use ractor::ActorRef;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
     error::{ControlError, PublishedError},
@@ -69,6 +69,8 @@ pub struct PublishedSession {
     services: Arc<Services>,
     view: Arc<LiveView>,
     actor: ActorRef<PublishedMessage>,
+    /// Closed when the Registry has been told of the end.
+    over: Arc<Semaphore>,
 }
 
 impl fmt::Debug for PublishedSession {
@@ -85,8 +87,8 @@ impl Drop for PublishedSession {
 }
 
 impl PublishedSession {
-    pub(crate) fn new(services: Arc<Services>, view: Arc<LiveView>, actor: ActorRef<PublishedMessage>) -> Self {
-        Self { services, view, actor }
+    pub(crate) fn new(services: Arc<Services>, view: Arc<LiveView>, actor: ActorRef<PublishedMessage>, over: Arc<Semaphore>) -> Self {
+        Self { services, view, actor, over }
     }
 
     /// Returns the session's id.
@@ -224,11 +226,7 @@ impl PublishedSession {
     pub async fn end(&self) -> Result<(), PublishedError> {
         self.view.log.writable().map_err(|error| self.error(error))?;
         let done = self.ask(|reply| PublishedMessage::End { reply: Some(reply) }).await?;
-        // Then no listing shows it as running, and the next publication of it is not refused.
-        let (reply, heard) = oneshot::channel();
-        if self.services.registry.send_message(RegistryMessage::Heard { reply }).is_ok() {
-            drop(heard.await);
-        }
+        self.gone().await;
         done.map_err(PublishedError::Write)
     }
 
@@ -240,7 +238,18 @@ impl PublishedSession {
             return Ok(answer);
         }
         // The actor has ended: it failed, or somebody else has ended it.
+        self.gone().await;
         Err(self.view.log.broken().map_or_else(|| PublishedError::NotLive(self.id().clone()), PublishedError::Write))
+    }
+
+    /// Waits until the end is known here: then no listing shows the session as running for it, and the next publication is not refused.
+    async fn gone(&self) {
+        // Nothing is ever to be had from it.
+        drop(self.over.acquire().await);
+        let (reply, heard) = oneshot::channel();
+        if self.services.registry.send_message(RegistryMessage::Heard { reply }).is_ok() {
+            drop(heard.await);
+        }
     }
 
     fn error(&self, error: NotPut) -> PublishedError {

@@ -124,7 +124,7 @@ impl RegistryState {
 
     pub(super) fn release(&mut self, session: &SessionId) {
         if !self.pins.has(session)
-            && let Some(Entry { state: State::Live(view), .. }) = self.entries.get(session)
+            && let Some(Entry { state: State::Live(view), published: false, .. }) = self.entries.get(session)
         {
             view.wake();
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use greenroom_session::{
     id::SessionId,
     recover::begin_epoch,
-    store::{Done, Fence, Log, Op, Open, Refused},
+    store::{Done, Fence, Op, Open, Refused},
     turns::Claimed,
 };
 use ractor::{Actor, ActorRef};
@@ -82,9 +82,7 @@ async fn bring_up(
     let StartRequest { session, incarnation, keep } = request;
     for look in 1..=LOOKS {
         let id = session.clone();
-        let Log { mut fold, events } =
-            services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| ActivateError::from_load(&session, error))?;
-        drop(events);
+        let mut fold = services.readers.read(move |reader| reader.folded(&id)).await.map_err(|error| ActivateError::from_load(&session, error))?;
         // A lost epoch is brought up again even without work: its parent has yet to be told.
         if !fold.head().wants_holder() && !keep {
             return Ok(None);

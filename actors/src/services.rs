@@ -23,7 +23,7 @@ use crate::{
     journal::{JournalHandle, Pending},
     live::{LiveTable, LiveView},
     occurrence::Occurrence,
-    pins::Pins,
+    pins::{Pins, Played},
     query::QueryMessage,
     race::race_point,
     readers::Readers,
@@ -47,8 +47,7 @@ pub(crate) struct Services {
     /// The whole system is shutting down: no generation follows.
     pub(crate) ending: AtomicBool,
     pub(crate) pins: Pins,
-    /// Sessions whose epoch was begun for a host that plays them and has not been ended, over the end of a generation too.
-    pub(crate) published: Pins,
+    pub(crate) played: Played,
     /// The generation after this one, and who was to be woken before it began.
     pub(crate) successor: OnceLock<Arc<Services>>,
     pub(crate) missed: Mutex<Vec<(SessionId, Option<SessionId>)>>,

@@ -27,8 +27,7 @@ use crate::{
     journal::{Journal, JournalArgs, JournalHandle},
     live::LiveTable,
     occurrence::Occurrence,
-    pins::Pins,
-    published,
+    pins::{Pins, Played},
     query::{Query, QueryState},
     readers::Readers,
     registry::{Registry, RegistryArgs, RegistryMessage},
@@ -109,7 +108,7 @@ impl Actor for Supervisor {
         }
         tracing::error!(%reason, "an actor of the runtime has died; a new generation begins");
         state.end_generation().await;
-        let kept = (state.services.pins.clone(), state.services.published.clone());
+        let kept = (state.services.pins.clone(), state.services.played.clone());
         let (services, cells) = launch(&state.config, &state.store, &state.occurrences, state.with_query, kept).await?;
         for cell in &cells {
             cell.link(myself.get_cell());
@@ -183,10 +182,6 @@ async fn take_up(services: &Arc<Services>) {
     for session in services.pins.all().into_iter().chain(left) {
         services.wake(&session, None);
     }
-    // Nobody plays these any more, and their hosts may publish them again: they are ended and not woken.
-    for session in services.published.all() {
-        tokio::spawn(published::let_go(services.clone(), session));
-    }
     drop(services.registry.send_message(RegistryMessage::Foreign { sessions: Vec::new() }));
 }
 
@@ -196,7 +191,7 @@ pub(crate) async fn launch(
     store: &Arc<dyn Store>,
     occurrences: &broadcast::Sender<Occurrence>,
     with_query: bool,
-    (pins, published): (Pins, Pins),
+    (pins, played): (Pins, Played),
 ) -> Result<(Arc<Services>, Vec<ActorCell>), ActorProcessingErr> {
     let readers = Readers::new(store.clone());
     let live = LiveTable::default();
@@ -228,7 +223,7 @@ pub(crate) async fn launch(
         draining: AtomicBool::new(false),
         ending: AtomicBool::new(false),
         pins,
-        published,
+        played,
         successor: OnceLock::new(),
         missed: Mutex::default(),
     });

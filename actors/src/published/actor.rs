@@ -17,7 +17,7 @@ use greenroom_session::{
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::{Semaphore, oneshot};
 
-use super::{PublishedSession, Started};
+use super::{PublishedSession, Started, let_go};
 use crate::{
     error::{PublishedError, WriteError},
     journal::Pending,
@@ -67,11 +67,12 @@ pub(crate) enum PublishedMessage {
 pub(crate) struct Published;
 
 pub(crate) struct PublishedState {
+    // First, so that it goes while its generation is still there.
+    guard: EndGuard,
     services: Arc<Services>,
     view: Arc<LiveView>,
     /// Gets the handle when the session stands in the table.
     started: Option<Started>,
-    guard: EndGuard,
 }
 
 /// Reports the end of a publication however it comes.
@@ -92,7 +93,9 @@ impl Drop for EndGuard {
         let session = self.view.id().clone();
         if let Some(services) = self.services.upgrade() {
             if self.reason == EpochEnd::Disposed {
-                services.published.remove(&session);
+                services.played.end(&session, self.view.epoch);
+            } else {
+                let_go(&services, &session, self.view.epoch);
             }
             services.tell(|| Occurrence::Ended { session: session.clone(), epoch: self.view.epoch, reason: self.reason });
         }

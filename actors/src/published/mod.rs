@@ -21,7 +21,7 @@ use ractor::ActorRef;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::{
-    error::{ControlError, PublishedError},
+    error::{ControlError, PublishedError, WriteError},
     journal::Pending,
     live::LiveView,
     log::{EVENT_REFUSED, NotPut},
@@ -290,20 +290,40 @@ fn shadowed(fold: &Fold, start: Seq, end: Seq) -> Result<Vec<Seq>, NotPut> {
 /// Pause before an epoch that has lost its host is ended: what made it fail may still be there.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Ends the epoch of a publication that failed, so that it is not shown as running for ever. Nobody plays it meanwhile, and its host may publish it again at any time.
-pub(crate) async fn let_go(services: Arc<Services>, session: SessionId) {
-    loop {
+/// How many pauses to wait for a generation to follow one that has ended.
+const PATIENCE: usize = 240;
+
+/// Ends the epoch of a publication that failed, in the background, so that it is not shown as running for ever. Nobody plays it meanwhile, and its host may publish it
+/// again at any time.
+pub(crate) fn let_go(services: &Arc<Services>, session: &SessionId, epoch: Epoch) {
+    // Without a runtime there is nobody to whom it could matter.
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(end_lost(services.clone(), session.clone(), epoch));
+    }
+}
+
+async fn end_lost(mut services: Arc<Services>, session: SessionId, epoch: Epoch) {
+    let mut patience = PATIENCE;
+    while patience > 0 {
         tokio::time::sleep(PAUSE).await;
-        if services.is_draining() {
-            // The next generation does, if there is one.
+        while let Some(next) = services.successor.get().cloned() {
+            services = next;
+        }
+        if services.is_ending() || services.played.of(&session) != Some(epoch) {
             return;
         }
         race_point!("before-letting-go");
-        match visit(&services, &session, None).await {
+        let ended = if services.is_draining() { Err(ControlError::Draining) } else { visit(&services, &session, None).await };
+        match ended {
+            Err(ControlError::Draining | ControlError::Write(WriteError::Ended)) => patience -= 1,
             Err(ControlError::Write(_) | ControlError::Read(_)) => {}
+            // In the middle of it the generation may have ended.
+            Ok(None) if services.is_draining() => {}
             // Ended; or somebody else came first, or its log cannot be gone on with.
-            Ok(_) | Err(_) => break,
+            Ok(_) | Err(_) => {
+                services.played.end(&session, epoch);
+                return;
+            }
         }
     }
-    services.published.remove(&session);
 }

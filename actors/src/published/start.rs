@@ -7,7 +7,7 @@ use greenroom_session::{
     fold::Fold,
     id::{Epoch, SessionId},
     recover::begin_epoch,
-    store::{Create, Done, Fence, Log, Op, Open, Refused},
+    store::{Create, Done, Fence, Op, Open, Refused},
 };
 use ractor::{Actor, ActorRef};
 use tokio::sync::{Notify, oneshot};
@@ -72,7 +72,10 @@ pub(crate) async fn start(services: Arc<Services>, registry: ActorRef<RegistryMe
                 lease.kept = true;
                 report.session = None;
                 // The host hears of it from the actor, after the table has it.
-                drop(registry.send_message(RegistryMessage::Started { session, incarnation, result: Ok(Some(view)) }));
+                let actor = view.cell();
+                if registry.send_message(RegistryMessage::Started { session, incarnation, result: Ok(Some(view)) }).is_err() {
+                    actor.stop(Some("its generation has ended".into()));
+                }
                 return;
             }
             Err(error) => {
@@ -105,28 +108,27 @@ impl Drop for Report<'_> {
 struct Lease {
     services: Arc<Services>,
     session: SessionId,
+    epoch: Epoch,
     kept: bool,
 }
 
 impl Lease {
-    fn new(services: &Arc<Services>, session: &SessionId) -> Self {
-        services.published.add(session);
-        Self { services: services.clone(), session: session.clone(), kept: false }
+    fn new(services: &Arc<Services>, session: &SessionId, epoch: Epoch) -> Self {
+        services.played.begin(session, epoch);
+        Self { services: services.clone(), session: session.clone(), epoch, kept: false }
     }
 
     /// Nothing has begun.
     fn forget(mut self) {
         self.kept = true;
-        self.services.published.remove(&self.session);
+        self.services.played.end(&self.session, self.epoch);
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.kept
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(let_go(self.services.clone(), self.session.clone()));
+        if !self.kept {
+            let_go(&self.services, &self.session, self.epoch);
         }
     }
 }
@@ -136,24 +138,23 @@ async fn open(services: &Arc<Services>, publication: &Publication) -> Result<(Fo
     let session = &publication.session.id;
     publication.check()?;
     for _ in 0..LOOKS {
-        if services.is_draining() {
-            return Err(PublishError::Draining);
-        }
         if !ensure(services, publication).await? {
             continue;
         }
         race_point!("publication-created");
         let id = session.clone();
-        let Log { mut fold, events } = services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| PublishError::from_load(session, error))?;
-        drop(events);
+        let mut fold = services.readers.read(move |reader| reader.folded(&id)).await.map_err(|error| PublishError::from_load(session, error))?;
         if let Some((seq, name)) = fold.unknown() {
             let reason = format!("event {seq} is of the unknown type {name:?}");
             return Err(PublishError::NotResumable { session: session.clone(), reason, code: "EVENT_UNKNOWN" });
         }
         let (epoch, begin) = begin_epoch(&fold, services.now(), services.config.max_attempts);
         let open = Open { session: session.clone(), epoch, events: begin.clone().into(), claim: None };
-        let lease = Lease::new(services, session);
         race_point!("publication-loaded");
+        if services.is_draining() {
+            return Err(PublishError::Draining);
+        }
+        let lease = Lease::new(services, session, epoch);
         match services.journal.commit(Op::Open(open)).await {
             Ok(_) => {}
             Err(WriteError::Refused(refused)) => {

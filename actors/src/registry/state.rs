@@ -17,7 +17,7 @@ use crate::{
     live::LiveView,
     occurrence::Occurrence,
     pins::Pins,
-    published::{self, PLAYED_BY_HOST, Publishing, let_go},
+    published::{self, PLAYED_BY_HOST, Publishing},
     services::Services,
 };
 
@@ -100,7 +100,7 @@ impl RegistryState {
                 }
             }
             // Its epoch has lost the host that played it; it is ended, and until then it is nobody's.
-            None if services.published.has(&session) => {}
+            None if services.played.of(&session).is_some() => {}
             None => self.start(myself, services, session, parent, Vec::new()),
         }
     }
@@ -387,10 +387,8 @@ impl RegistryState {
         let awaited = !entry.waiting.is_empty();
         let wanted = entry.rewake || knocked || pinned || awaited;
         match reason {
-            EpochEnd::Failed | EpochEnd::Fenced if entry.published => {
-                self.leave(myself, services, session, false);
-                tokio::spawn(let_go(services.clone(), session.clone()));
-            }
+            // Its guard looks after what it has left.
+            EpochEnd::Failed | EpochEnd::Fenced if entry.published => self.leave(myself, services, session, false),
             EpochEnd::Failed | EpochEnd::Fenced if !awaited => {
                 // What made it fail may still be there: look again, but not at once. Whoever fenced it may be gone by then; if not, looking costs little.
                 let parent = entry.parent.clone();

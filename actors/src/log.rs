@@ -298,7 +298,7 @@ impl Inner {
         }
     }
 
-    fn place(&mut self, bodies: Vec<Body>, time: u64) -> Result<Arc<[Event]>, WriteError> {
+    fn place(&mut self, mut bodies: Vec<Body>, time: u64) -> Result<Arc<[Event]>, WriteError> {
         if let Some(error) = &self.broken {
             return Err(error.clone());
         }
@@ -309,6 +309,7 @@ impl Inner {
             // Its handle was used on another thread while it ended.
             return Err(Refused::Invalid { code: TURN_ENDED, message: "the turn has ended".into() }.into());
         }
+        say_in_step(&mut bodies, open.and_then(|open| open.step));
         let events = at(bodies, self.fold.head().next_seq, time);
         // What the store would refuse must not reach the fold, since a refusal ends the epoch.
         for event in &*events {
@@ -369,7 +370,49 @@ fn is_late(body: &Body, open: Option<&OpenTurn>) -> bool {
     }
 }
 
+/// Puts what is said into the step that is open where it gets its place: a turn that is used by several tasks may have gone on since somebody spoke.
+fn say_in_step(bodies: &mut [Body], mut open: Option<u32>) {
+    for body in bodies {
+        match body {
+            Body::StepStart { step, .. } => open = Some(*step),
+            Body::StepEnd { .. } => open = None,
+            Body::AssistantMessage { step, .. } => *step = open.unwrap_or(0),
+            _ => {}
+        }
+    }
+}
+
 fn at(bodies: Vec<Body>, first: u64, time: u64) -> Arc<[Event]> {
     // Counted this way the length is known, and everything goes into one allocation.
     bodies.into_iter().enumerate().map(|(at, body)| body.at(first + at as u64, time)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use greenroom_session::{
+        event::{Role, SurfaceMessage},
+        id::MessageId,
+        message::Source,
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_said_in_the_step_that_is_open_where_it_gets_its_place() {
+        let said = || {
+            let message =
+                SurfaceMessage { id: MessageId::new("a").unwrap(), role: Role::Assistant, content: vec![], source: Source::Agent { name: "a".into() } };
+            Body::AssistantMessage { turn: 1, step: 7, message, usage: None }
+        };
+        let end = || Body::StepEnd { turn: 1, step: 1, cut: None };
+        let start = || Body::StepStart { turn: 1, step: 2 };
+        for (open, bodies, expected) in
+            [(None, vec![said()], vec![0]), (Some(1), vec![said()], vec![1]), (Some(1), vec![said(), end(), said(), start(), said()], vec![1, 0, 2])]
+        {
+            let mut bodies = bodies;
+            say_in_step(&mut bodies, open);
+            let steps: Vec<u32> = bodies.iter().filter_map(|body| if let Body::AssistantMessage { step, .. } = body { Some(*step) } else { None }).collect();
+            assert_eq!(steps, expected);
+        }
+    }
 }

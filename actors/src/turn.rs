@@ -200,10 +200,10 @@ impl Turn {
     pub fn say(&self, text: impl Into<String>) -> Result<(), TurnError> {
         self.check()?;
         let turn = self.core.turn;
-        let step = self.core.view.log.look(|fold| fold.head().open.as_ref().map_or(0, |open| open.steps));
         let id = MessageId::from_uuid(self.core.services.config.ids.uuid());
         let message = SurfaceMessage { id, role: Role::Assistant, content: vec![Block::text(text)], source: Source::Agent { name: self.agent_name() } };
-        self.core.append(vec![Body::AssistantMessage { turn, step, message, usage: None }])?;
+        // The step is the one that is open where it gets its place.
+        self.core.append(vec![Body::AssistantMessage { turn, step: 0, message, usage: None }])?;
         self.broken()
     }
 

@@ -344,6 +344,7 @@ impl FieldDefault for TurnEnd {}
 impl FieldDefault for EffectKind {}
 impl FieldDefault for SurfaceMessage {}
 impl FieldDefault for Vec<MessageId> {}
+impl FieldDefault for Vec<Seq> {}
 impl<T> FieldDefault for Option<T> {
     fn absent() -> Option<Self> {
         Some(None)
@@ -477,6 +478,42 @@ bodies! {
         /// Name and code of a failure.
         #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<Value>,
+    }
+    /// A compaction began; nothing else may begin one before its end.
+    CompactStart = "compact/start" {
+        /// The turn within which it began, if one was open.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        turn: Option<u64>,
+    }
+    /// What a compaction is about to put in the place of a run of current events.
+    CompactSummary = "compact/summary" {
+        /// First event of the run, in the order of the surface.
+        start: Seq,
+        /// Last event of the run.
+        end: Seq,
+        /// Every event of the run, in ascending order.
+        shadowed_seqs: Vec<Seq>,
+        /// The summary, if it is not the replacement's text as it stands.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        /// The provider of the model that wrote it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        provider: Option<String>,
+        /// The model that wrote it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
+        /// How many tokens the run had for that model.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tokens: Option<u64>,
+    }
+    /// A compaction ended.
+    CompactEnd = "compact/end" {
+        /// The turn within which it began, if one was open.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        turn: Option<u64>,
+        /// Code of what went wrong; absent if the run was replaced.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
     }
     /// A message left the inbox without a turn.
     MessageWithdrawn = "message/withdrawn" {

@@ -9,13 +9,14 @@ use std::{
 };
 
 use crate::{
+    compact::COMPACT_SOURCE,
     descriptor::{Descriptor, DescriptorError},
-    event::{Body, Event, Role, RootOpened, SurfaceMessage, TurnEnd},
+    event::{Body, Event, RootOpened, SurfaceMessage, SurfaceOp, TurnEnd},
     head::{FoldError, Head},
     header::Header,
     id::{MessageId, Order, Seq},
-    message::{Block, InboxRecord, MessageKind, Tombstone},
-    surface::Surface,
+    message::{Block, InboxRecord, MessageKind, Source, Tombstone},
+    surface::{Change, Node, Surface},
 };
 
 /// One record of a session.
@@ -118,6 +119,18 @@ pub struct UnansweredCall {
     pub started: Option<Seq>,
 }
 
+/// How far the compaction under way has come.
+#[derive(Debug, Clone, PartialEq, Default)]
+enum Compaction {
+    /// Nothing is said yet of what it replaces.
+    #[default]
+    Begun,
+    /// It is about to replace this run.
+    Summarized { start: Seq, end: Seq },
+    /// It has.
+    Replaced,
+}
+
 /// Everything that is derived from a session's records.
 ///
 /// ```
@@ -148,6 +161,8 @@ pub struct Fold {
     begun: u64,
     outcome: Option<TurnEnd>,
     calls: Vec<UnansweredCall>,
+    said: Option<(Seq, Arc<SurfaceMessage>)>,
+    compaction: Compaction,
     unknown: Option<(Seq, String)>,
     last_time: u64,
 }
@@ -167,6 +182,8 @@ impl Fold {
             begun: 0,
             outcome: None,
             calls: Vec::new(),
+            said: None,
+            compaction: Compaction::default(),
             unknown: None,
             last_time: 0,
         }
@@ -212,10 +229,9 @@ impl Fold {
         self.begun
     }
 
-    /// Returns what the agent said last, if it has said anything; what it inherited does not count, nor does a message without content.
+    /// Returns what the agent said last, if it has said anything, compacted or not; what it inherited does not count, nor does a message without content.
     pub fn last_said(&self) -> Option<&Arc<SurfaceMessage>> {
-        let own = self.surface.nodes().iter().rev().take_while(|node| node.seq >= self.header.seed_length);
-        own.map(|node| &node.message).find(|message| message.role == Role::Assistant && !message.content.is_empty())
+        self.said.as_ref().map(|(_, message)| message)
     }
 
     /// Returns how the work on the newest message ended. A turn that only took notes counts if it did not complete, or if there was no other: it makes no
@@ -248,7 +264,7 @@ impl Fold {
         }
     }
 
-    /// Moves on by one record. On an error the fold is of no further use.
+    /// Moves on by one record. Nothing changes when it is refused.
     ///
     /// # Errors
     /// [`FoldError`] if the record cannot follow what came before.
@@ -287,14 +303,26 @@ impl Fold {
         self.take(|_| true);
     }
 
-    /// Moves on by one event.
+    /// Moves on by one event. Nothing changes when it is refused.
     ///
     /// # Errors
     /// [`FoldError`] if the event cannot follow what came before.
     pub fn apply_event(&mut self, event: &Event) -> Result<(), FoldError> {
         let seed_length = self.header.seed_length;
+        let change = match self.plan(event) {
+            Ok(change) => change,
+            Err(error) => {
+                // Where two things are wrong, the place in the log is the one to tell. Only a refusal pays for the copy.
+                self.head.clone().apply(event, seed_length)?;
+                return Err(error);
+            }
+        };
         self.head.apply(event, seed_length)?;
-        self.surface.apply(event)?;
+        let said = event.seq >= seed_length && self.is_last_said(change, event);
+        self.surface.commit(change, event);
+        if said {
+            self.said = self.surface.node(event.seq).map(|node| (node.seq, node.message.clone()));
+        }
         self.last_time = event.time;
         if let Body::Opaque(opaque) = &event.body
             && !event.ignorable
@@ -306,12 +334,7 @@ impl Fold {
             return Ok(());
         }
         match &event.body {
-            Body::RootOpened(root) => {
-                if event.seq != 0 || self.header.parent.is_some() {
-                    return Err(FoldError::new(event.seq, "`root/opened` stands at seq 0 of a root"));
-                }
-                self.root = Some(Arc::new(root.clone()));
-            }
+            Body::RootOpened(root) => self.root = Some(Arc::new(root.clone())),
             Body::Descriptor(data) => {
                 self.descriptor = match self.descriptor {
                     DescriptorState::None => DescriptorState::One { seq: event.seq, parsed: Descriptor::parse(data).map(Arc::new) },
@@ -338,7 +361,10 @@ impl Fold {
             }
             Body::StepEnd { .. } => self.calls.clear(),
             Body::NoteJoined { notes, .. } => self.take_notes(notes),
-            Body::UserMessage(_) => self.heard(event.seq),
+            Body::UserMessage(_) if event.surface_op == Some(SurfaceOp::Append) => self.heard(event.seq),
+            Body::UserMessage(message) if is_summary(message) => self.compaction = Compaction::Replaced,
+            Body::CompactStart { .. } => self.compaction = Compaction::Begun,
+            Body::CompactSummary { start, end, .. } => self.compaction = Compaction::Summarized { start: *start, end: *end },
             Body::Memo { key: Some(key), text, .. } => {
                 self.serving.recorded.insert(key.clone(), text.clone());
             }
@@ -346,15 +372,12 @@ impl Fold {
             Body::EffectAccepted { key, .. } => {
                 self.serving.effects.insert(key.clone());
             }
-            Body::AssistantMessage { message, .. } => self.calls.extend(message.content.iter().filter_map(|block| match block {
-                Block::ToolCall { id, name, .. } => Some(UnansweredCall { call_id: id.clone(), name: name.clone(), started: None }),
-                _ => None,
-            })),
+            Body::AssistantMessage { message, .. } if event.surface_op == Some(SurfaceOp::Append) => self.called(message),
             Body::ToolCall { call_id, name, .. } => match self.calls.iter_mut().find(|call| call.call_id == *call_id) {
                 Some(call) => call.started = Some(event.seq),
                 None => self.calls.push(UnansweredCall { call_id: call_id.clone(), name: name.clone(), started: Some(event.seq) }),
             },
-            Body::ToolResult { message, .. } => {
+            Body::ToolResult { message, .. } if event.surface_op == Some(SurfaceOp::Append) => {
                 for block in &message.content {
                     if let Block::ToolResult { call_id, .. } = block {
                         self.calls.retain(|call| call.call_id != *call_id);
@@ -367,14 +390,86 @@ impl Fold {
             | Body::ActivationEnd { .. }
             | Body::StepStart { .. }
             | Body::Memo { key: None, .. }
+            | Body::UserMessage(_)
+            | Body::AssistantMessage { .. }
+            | Body::ToolResult { .. }
+            | Body::CompactEnd { .. }
             | Body::Opaque(_) => {}
         }
         Ok(())
     }
 
+    /// Checks what an event would change of the surface, and what the log before it must hold for it, beyond what the head knows.
+    fn plan(&self, event: &Event) -> Result<Change, FoldError> {
+        let change = self.surface.plan(event)?;
+        if event.seq < self.header.seed_length {
+            return Ok(change);
+        }
+        let refuse = |reason: &str| Err(FoldError::new(event.seq, reason));
+        let open = || self.head.open.as_ref().map(|open| &open.message).or(self.head.retry.as_ref().map(|retry| &retry.message));
+        // A turn that is under way, or is to be repeated, must go on seeing what it was asked.
+        if let Change::Replace { .. } = change
+            && let Some(message) = open()
+            && self.surface.shadowed(change).iter().any(|node| node.message.id == *message)
+        {
+            return refuse("a replacement must leave the message of an unfinished turn");
+        }
+        match &event.body {
+            Body::RootOpened(_) if event.seq != 0 || self.header.parent.is_some() => refuse("`root/opened` stands at seq 0 of a root"),
+            Body::ToolResult { message, .. } if change == Change::Append => {
+                let waits = |call_id: &String| self.calls.iter().any(|call| call.call_id == *call_id);
+                let answers = matches!(message.content.as_slice(), [Block::ToolResult { call_id, .. }] if waits(call_id));
+                if answers { Ok(change) } else { refuse("a result of a call that does not wait for one") }
+            }
+            Body::CompactSummary { start, end, shadowed_seqs, .. } => {
+                if self.compaction != Compaction::Begun {
+                    return refuse("a compaction has one summary");
+                }
+                let Some(run) = self.surface.run(*start, *end) else { return refuse("a summary must name current events, first and last") };
+                if open().is_some_and(|message| run.iter().any(|node| node.message.id == *message)) {
+                    return refuse("a summary must leave out the message of an unfinished turn");
+                }
+                let named = shadowed_seqs.is_sorted_by(|a, b| a < b) && shadowed_seqs.len() == run.len();
+                let is_named = |node: &Node| shadowed_seqs.binary_search(&node.seq).is_ok();
+                if named && run.iter().all(is_named) { Ok(change) } else { refuse("a summary must name the events of its run and no other") }
+            }
+            Body::UserMessage(message) if is_summary(message) => match (&self.head.compacting, &self.compaction, event.surface_op) {
+                (Some(_), Compaction::Summarized { start, end }, Some(SurfaceOp::Replace { start: from, end: to })) if (*start, *end) == (from, to) => {
+                    Ok(change)
+                }
+                _ => refuse("a compaction's message takes the place of what its summary names"),
+            },
+            Body::CompactEnd { error: None, .. } if self.compaction != Compaction::Replaced => {
+                refuse("a compaction that has replaced nothing ends with an error")
+            }
+            _ => Ok(change),
+        }
+    }
+
+    /// Tells whether an event is what the agent said last. A compaction does not unsay it.
+    fn is_last_said(&self, change: Change, event: &Event) -> bool {
+        let Body::AssistantMessage { message, .. } = &event.body else { return false };
+        let newest = match (&self.said, change) {
+            (Some((said, _)), Change::Replace { .. }) => self.surface.shadowed(change).iter().any(|node| node.seq == *said),
+            _ => true,
+        };
+        newest && !message.content.is_empty()
+    }
+
+    /// Takes note of the calls that a message asks for.
+    fn called(&mut self, message: &SurfaceMessage) {
+        for block in &message.content {
+            if let Block::ToolCall { id, name, .. } = block
+                && !self.calls.iter().any(|call| call.call_id == *id)
+            {
+                self.calls.push(UnansweredCall { call_id: id.clone(), name: name.clone(), started: None });
+            }
+        }
+    }
+
     /// A `user/message` within a turn is the turn's message or a note that joined.
     fn heard(&mut self, seq: Seq) {
-        let Some(node) = self.surface.nodes().iter().rev().find(|node| node.seq == seq) else { return };
+        let Some(node) = self.surface.node(seq) else { return };
         if self.head.open.as_ref().is_some_and(|open| open.message == node.message.id)
             && self.serving.message.is_none()
             && !matches!(node.message.source.kind(), "subagent-report" | "subagent-settled")
@@ -406,3 +501,11 @@ impl Fold {
         });
     }
 }
+
+/// Tells whether a message is what a compaction leaves in the place of others.
+fn is_summary(message: &SurfaceMessage) -> bool {
+    matches!(&message.source, Source::Plugin { name } if name == COMPACT_SOURCE)
+}
+
+#[cfg(test)]
+mod tests;

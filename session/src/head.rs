@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
-    event::{Body, Event, TurnEnd},
+    event::{Body, Event, SurfaceOp, TurnEnd},
     id::{Epoch, MessageId, Order, Seq},
     message::{Message, MessageKind},
+    surface::check_envelope,
 };
 
 /// Derived facts of one session.
@@ -50,6 +51,9 @@ pub struct Head {
     pub retry: Option<Retry>,
     /// How the newest ended turn ended.
     pub last: Option<Outcome>,
+    /// The compaction that has no end in the log.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub compacting: Option<OpenCompaction>,
     /// Pending `turn` records.
     pub pending_turns: u64,
     /// Pending waking notes.
@@ -94,6 +98,28 @@ pub struct OpenTurn {
     pub steps: u32,
     /// Whether this attempt has made durable progress.
     pub progress: bool,
+}
+
+/// A compaction under way.
+///
+/// ```
+/// use greenroom_session::{event::Body, head::{Head, OpenCompaction}, id::MessageId};
+/// let mut head = Head::default();
+/// head.apply(&Body::CompactStart { turn: None }.at(0, 1_000), 0)?;
+/// assert_eq!(head.compacting, Some(OpenCompaction { since: 0, turn: None }));
+/// // A turn cannot begin before it has ended.
+/// assert!(head.apply(&Body::TurnStart { turn: 1, message: MessageId::new("m0")?, attempt: 1 }.at(1, 1_000), 0).is_err());
+/// head.apply(&Body::CompactEnd { turn: None, error: Some("COMPACTION_INTERRUPTED".into()) }.at(1, 1_000), 0)?;
+/// assert_eq!(head.compacting, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenCompaction {
+    /// Where its `compact/start` stands.
+    pub since: Seq,
+    /// The turn within which it began, if one was open.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub turn: Option<u64>,
 }
 
 /// A message whose latest turn ended without being final.
@@ -232,16 +258,18 @@ impl Head {
         }
     }
 
-    /// Moves on by one event.
+    /// Moves on by one event. Nothing changes when the event is refused.
     ///
     /// # Errors
-    /// [`FoldError`] if the event cannot follow: a gap in `seq`, a turn that does not nest, an epoch that does not count.
+    /// [`FoldError`] if the event cannot follow: a gap in `seq`, an envelope or a message that breaks a rule by itself, a turn or a step that does not nest,
+    /// an epoch that does not count, a compaction that crosses the bounds of its turn.
     pub fn apply(&mut self, event: &Event, seed_length: Seq) -> Result<(), FoldError> {
         let seq = event.seq;
         let refuse = |reason: String| Err(FoldError::new(seq, reason));
         if seq != self.next_seq {
             return refuse(format!("expected seq {}", self.next_seq));
         }
+        check_envelope(event)?;
         if seq < seed_length {
             // An inherited prefix brings its surface and its turn numbers along, nothing else.
             if let Body::TurnStart { turn, .. } = event.body {
@@ -249,6 +277,11 @@ impl Head {
             }
             self.next_seq += 1;
             return Ok(());
+        }
+        if let Some(compacting) = &self.compacting
+            && matches!(event.body, Body::TurnStart { .. } | Body::TurnEnd { .. } | Body::ActivationStart { .. } | Body::ActivationEnd { .. })
+        {
+            return refuse(format!("the compaction of event {} has no end", compacting.since));
         }
         match &event.body {
             Body::ActivationStart { epoch } => {
@@ -286,18 +319,54 @@ impl Head {
                     open.progress = true;
                 }
             }
-            Body::AnswerRecorded { message, .. } => match &mut self.open {
-                Some(open) if open.message == *message => open.progress = true,
-                _ => return refuse("an answer outside of its message's turn".into()),
+            Body::AnswerRecorded { message, attempt, .. } => match &mut self.open {
+                Some(open) if open.message == *message && open.attempt == *attempt => open.progress = true,
+                _ => return refuse("an answer outside of its attempt at its message".into()),
             },
-            Body::EffectAccepted { turn, .. } => self.open_turn(seq, *turn)?.progress = true,
+            Body::EffectAccepted { turn, message, .. } => self.open_turn_of(seq, *turn, message)?.progress = true,
+            Body::Memo { turn, message, .. } => drop(self.open_turn_of(seq, *turn, message)?),
             Body::NoteJoined { turn, .. } => {
                 let open = self.open_turn(seq, *turn)?;
                 // What joins with the start is no work of the attempt: else a turn that notes kill would get an attempt for each.
                 open.progress |= seq > open.since + 1;
             }
-            Body::Memo { turn, .. } | Body::AssistantMessage { turn, .. } | Body::ToolCall { turn, .. } | Body::ToolResult { turn, .. } => {
-                self.open_turn(seq, *turn)?;
+            // A result that is written anew stays a result of the step in which its call was made, whatever is open now.
+            Body::ToolResult { turn, .. } if matches!(event.surface_op, Some(SurfaceOp::Replace { .. })) => {
+                if *turn > self.turns {
+                    return refuse(format!("turn {turn} has not begun"));
+                }
+            }
+            Body::AssistantMessage { turn, step, .. } => {
+                // A behaviour that takes no steps speaks at step 0.
+                let open = self.open_turn(seq, *turn)?.step.unwrap_or(0);
+                if *step != open {
+                    return refuse(format!("it says step {step} while step {open} is open"));
+                }
+            }
+            Body::ToolCall { turn, step, .. } | Body::ToolResult { turn, step, .. } => {
+                if self.open_turn(seq, *turn)?.step != Some(*step) {
+                    return refuse(format!("step {step} is not open"));
+                }
+            }
+            Body::CompactStart { turn } => {
+                if let Some(compacting) = &self.compacting {
+                    return refuse(format!("the compaction of event {} has no end", compacting.since));
+                }
+                if *turn != self.open.as_ref().map(|open| open.turn) {
+                    return refuse("a compaction names the turn that is open, if one is".into());
+                }
+                self.compacting = Some(OpenCompaction { since: seq, turn: *turn });
+            }
+            Body::CompactSummary { .. } => {
+                if self.compacting.is_none() {
+                    return refuse("a summary outside of a compaction".into());
+                }
+            }
+            Body::CompactEnd { turn, .. } => {
+                if self.compacting.is_none_or(|compacting| compacting.turn != *turn) {
+                    return refuse("no such compaction is under way".into());
+                }
+                self.compacting = None;
             }
             Body::RootOpened(_)
             | Body::Descriptor(_)
@@ -316,6 +385,11 @@ impl Head {
             Some(open) if open.turn == turn => Ok(open),
             _ => Err(FoldError::new(seq, format!("turn {turn} is not open"))),
         }
+    }
+
+    fn open_turn_of(&mut self, seq: Seq, turn: u64, message: &MessageId) -> Result<&mut OpenTurn, FoldError> {
+        let open = self.open_turn(seq, turn)?;
+        if open.message == *message { Ok(open) } else { Err(FoldError::new(seq, format!("turn {turn} serves another message than {message}"))) }
     }
 
     fn start_turn(&mut self, seq: Seq, turn: u64, message: &MessageId, attempt: u32) -> Result<(), FoldError> {
@@ -337,13 +411,10 @@ impl Head {
     }
 
     fn end_turn(&mut self, seq: Seq, turn: u64, reason: &TurnEnd) -> Result<(), FoldError> {
-        let open = match self.open.take() {
-            Some(open) if open.turn == turn => open,
-            other => {
-                self.open = other;
-                return Err(FoldError::new(seq, format!("turn {turn} is not open")));
-            }
-        };
+        if let Some(step) = self.open_turn(seq, turn)?.step {
+            return Err(FoldError::new(seq, format!("step {step} is open")));
+        }
+        let Some(open) = self.open.take() else { return Ok(()) };
         if !reason.is_final() {
             let wasted = match reason {
                 _ if open.progress => 0,
@@ -432,12 +503,14 @@ mod tests {
     const END: Step = |turn| Body::StepEnd { turn, step: 1, cut: None };
     const SECOND: Step = |turn| Body::StepStart { turn, step: 2 };
     const SECOND_END: Step = |turn| Body::StepEnd { turn, step: 2, cut: None };
+    const SECOND_CUT: Step = |turn| Body::StepEnd { turn, step: 2, cut: Some(true) };
     const CUT: Step = |turn| Body::StepEnd { turn, step: 1, cut: Some(true) };
 
     #[test]
     fn attempts_without_progress_are_counted_in_a_row() {
         let note: Step = |turn| Body::NoteJoined { turn, notes: vec![message()] };
-        let answer: Step = |_| Body::AnswerRecorded { message: message(), attempt: 1, text: String::new() };
+        // Every attempt here is a turn of its own, from 1.
+        let answer: Step = |turn| Body::AnswerRecorded { message: message(), attempt: u32::try_from(turn).unwrap(), text: String::new() };
         let effect: Step =
             |turn| Body::EffectAccepted { turn, message: message(), key: "k".into(), kind: EffectKind::Send, target: "t".into(), id: "i".into() };
         let memo: Step = |turn| Body::Memo { turn, message: message(), key: None, text: String::new() };
@@ -452,7 +525,7 @@ mod tests {
             (vec![&[memo, note], &[]], 1),
             (vec![&[START, END], &[START, END]], 1),
             (vec![&[START, END], &[START, END, SECOND, SECOND_END]], 0),
-            (vec![&[START, END], &[], &[START, END], &[START, END, SECOND]], 3),
+            (vec![&[START, END], &[], &[START, END], &[START, END, SECOND, SECOND_CUT]], 3),
         ] {
             let retry = cut_off(&attempts);
             assert_eq!((retry.wasted, retry.attempts as usize), (wasted, attempts.len()), "{attempts:?}");

@@ -12,6 +12,7 @@
 //! - [`place`]: where a session's file lies in a folder of sessions.
 //! - [`head`] and [`fold`]: the one fold; everything that is derived from records is derived there.
 //! - [`surface`]: what a model sees, as positions in the log.
+//! - [`compact`]: what takes the place of a run of messages. [`fork`]: where a session may be cut.
 //! - [`recover`]: the closing events of a turn that a crash cut off.
 //! - [`turns`]: which message becomes the next turn, and the events that open it. [`requests`]: what answers a request to end a turn or to take a message back.
 //! - [`store`]: the [`Store`](store::Store) trait, its operations, and the stores.
@@ -48,11 +49,13 @@
 pub mod check;
 pub mod clock;
 pub mod codec;
+pub mod compact;
 mod departed;
 pub mod descriptor;
 pub mod digest;
 pub mod event;
 pub mod fold;
+pub mod fork;
 pub mod head;
 pub mod header;
 pub mod id;

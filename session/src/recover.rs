@@ -5,49 +5,32 @@
 use serde_json::json;
 
 use crate::{
+    compact::COMPACTION_INTERRUPTED,
     event::{Body, EpochEnd, Event, Role, SurfaceMessage, TurnEnd},
-    fold::Fold,
-    id::{Epoch, MessageId},
+    fold::{Fold, UnansweredCall},
+    head::OpenTurn,
+    id::{Epoch, MessageId, Seq},
     message::{Block, Source},
 };
 
 /// Code of a message that used up its attempts.
 pub const ATTEMPTS_EXHAUSTED: &str = "ATTEMPTS_EXHAUSTED";
 
-/// Returns the events that close an open turn; none if no turn is open.
+/// Returns the events that close what a log leaves open of a compaction and of a turn; none if neither is open.
 ///
 /// A turn that was the last of `max_attempts` attempts without progress is closed as failed, any other as interrupted.
 pub fn closers(fold: &Fold, max_attempts: u32) -> Vec<Event> {
-    let Some(open) = &fold.head().open else { return Vec::new() };
-    let time = fold.last_time();
-    let mut seq = fold.head().next_seq;
-    let mut events = Vec::new();
-    let mut push = |body: Body, sources: Option<Vec<u64>>| {
-        let mut event = body.at(seq, time);
-        event.source_event_seqs = sources;
-        events.push(event);
-        seq += 1;
-    };
+    let head = fold.head();
+    let mut closers = Closers { events: Vec::new(), next_seq: head.next_seq, time: fold.last_time() };
+    if let Some(compacting) = head.compacting {
+        closers.push(Body::CompactEnd { turn: compacting.turn, error: Some(COMPACTION_INTERRUPTED.to_owned()) });
+    }
+    let Some(open) = &head.open else { return closers.events };
     if let Some(step) = open.step {
         for call in fold.unanswered_calls() {
-            let (name, code, text) = match call.started {
-                None => ("ToolNotStartedError", "TOOL_NOT_STARTED", "The call was cut off before it started. Call again if it is still needed."),
-                Some(_) => (
-                    "ToolOutcomeUnknownError",
-                    "TOOL_OUTCOME_UNKNOWN",
-                    "The call was cut off after it started; whether it took effect is unknown. Repeat it only if it only reads or may safely run twice; otherwise look at the state first, or ask.",
-                ),
-            };
-            let id = MessageId::new(format!("interrupted-{}-{}", call.call_id.replace('\0', ""), open.turn)).unwrap_or_else(|_| open.message.clone());
-            let message = SurfaceMessage {
-                id,
-                role: Role::Tool,
-                content: vec![Block::ToolResult { call_id: call.call_id.clone(), text: text.to_owned(), is_error: true }],
-                source: Source::Tool { call_id: call.call_id.clone() },
-            };
-            push(Body::ToolResult { turn: open.turn, step, message, error: Some(json!({"name": name, "code": code})) }, call.started.map(|seq| vec![seq]));
+            closers.answer(open, step, call);
         }
-        push(Body::StepEnd { turn: open.turn, step, cut: Some(true) }, None);
+        closers.push(Body::StepEnd { turn: open.turn, step, cut: Some(true) });
     }
     let exhausted = !open.progress && open.wasted + 1 >= max_attempts;
     let reason = if exhausted {
@@ -55,8 +38,48 @@ pub fn closers(fold: &Fold, max_attempts: u32) -> Vec<Event> {
     } else {
         TurnEnd::Interrupted
     };
-    push(Body::TurnEnd { turn: open.turn, reason }, None);
-    events
+    closers.push(Body::TurnEnd { turn: open.turn, reason });
+    closers.events
+}
+
+/// Closing events that are being put together, all at the time of the last real one.
+struct Closers {
+    events: Vec<Event>,
+    next_seq: Seq,
+    time: u64,
+}
+
+impl Closers {
+    fn push(&mut self, body: Body) {
+        self.events.push(body.at(self.seq(), self.time));
+    }
+
+    fn seq(&self) -> Seq {
+        self.next_seq + self.events.len() as u64
+    }
+
+    /// Answers a call that nothing answers any more.
+    fn answer(&mut self, open: &OpenTurn, step: u32, call: &UnansweredCall) {
+        let (name, code, text) = match call.started {
+            None => ("ToolNotStartedError", "TOOL_NOT_STARTED", "The call was cut off before it started. Call again if it is still needed."),
+            Some(_) => (
+                "ToolOutcomeUnknownError",
+                "TOOL_OUTCOME_UNKNOWN",
+                "The call was cut off after it started; whether it took effect is unknown. Repeat it only if it only reads or may safely run twice; otherwise look at the state first, or ask.",
+            ),
+        };
+        let seq = self.seq();
+        let call_id = &call.call_id;
+        // A model may choose an id that is too long for ours.
+        let id = MessageId::new(format!("interrupted-tool-result-{}-{seq}", call_id.replace('\0', "")))
+            .or_else(|_| MessageId::new(format!("interrupted-tool-result-{seq}")))
+            .unwrap_or_else(|_| open.message.clone());
+        let content = vec![Block::ToolResult { call_id: call_id.clone(), text: text.to_owned(), is_error: true }];
+        let message = SurfaceMessage { id, role: Role::Tool, content, source: Source::Tool { call_id: call_id.clone() } };
+        let mut event = Body::ToolResult { turn: open.turn, step, message, error: Some(json!({"name": name, "code": code})) }.at(seq, self.time);
+        event.source_event_seqs = call.started.map(|seq| vec![seq]);
+        self.events.push(event);
+    }
 }
 
 /// Returns the events that begin the next epoch: closers of an open turn, the end of a lost epoch, the start of the new one.

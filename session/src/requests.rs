@@ -6,6 +6,7 @@
 //! A turn whose behaviour still runs cannot be ended by a rule: its holder cancels it and gives the same answer with its end.
 
 use crate::{
+    compact::COMPACTION_INTERRUPTED,
     event::{Body, TurnEnd},
     head::Head,
     id::{MessageId, Order, SessionId},
@@ -190,6 +191,7 @@ pub fn under_way(head: &Head) -> Option<u64> {
 pub fn interrupt(head: &Head, turn: Option<u64>, cause: &str) -> Answer {
     let Some(found) = under_way(head).filter(|found| turn.is_none_or(|turn| turn == *found)) else { return Answer::refused(Outcome::NotRunning) };
     let mut bodies = Vec::with_capacity(2);
+    bodies.extend(head.compacting.map(|compacting| Body::CompactEnd { turn: compacting.turn, error: Some(COMPACTION_INTERRUPTED.to_owned()) }));
     let ended = match (&head.open, &head.retry) {
         (Some(open), _) => {
             bodies.extend(open.step.map(|step| Body::StepEnd { turn: found, step, cut: Some(true) }));
@@ -270,12 +272,14 @@ mod tests {
 
     #[test]
     fn an_interrupt_ends_the_turn_that_was_seen_and_no_other() {
-        let begun = |step: bool| {
+        let begun = |step: bool| -> Vec<Body> {
             let step = step.then_some(Body::StepStart { turn: 2, step: 1 });
             [start(1, "m", 1), end(1, TurnEnd::Completed), start(2, "n", 1)].into_iter().chain(step).collect()
         };
         let cut_off = |reason| vec![start(1, "m", 1), end(1, reason)];
         let cut = Body::StepEnd { turn: 2, step: 1, cut: Some(true) };
+        let compacting = [begun(true), vec![Body::CompactStart { turn: Some(2) }]].concat();
+        let given_up = Body::CompactEnd { turn: Some(2), error: Some(COMPACTION_INTERRUPTED.into()) };
         let none = || (Outcome::NotRunning, vec![]);
         for (what, bodies, turn, expected) in [
             ("nothing has run", vec![], None, none()),
@@ -285,7 +289,8 @@ mod tests {
             ("it ran out of attempts", cut_off(TurnEnd::error("ATTEMPTS_EXHAUSTED", "")), Some(1), none()),
             ("whichever is open", begun(false), None, (Outcome::Done, vec![aborted(2)])),
             ("the one that is open", begun(false), Some(2), (Outcome::Done, vec![aborted(2)])),
-            ("within a step", begun(true), Some(2), (Outcome::Done, vec![cut, aborted(2)])),
+            ("within a step", begun(true), Some(2), (Outcome::Done, vec![cut.clone(), aborted(2)])),
+            ("within a compaction", compacting, None, (Outcome::Done, vec![given_up, cut, aborted(2)])),
             ("an earlier one than is open", begun(true), Some(1), none()),
             ("a later one than is open", begun(true), Some(3), none()),
             ("cut off by a crash", cut_off(TurnEnd::Interrupted), Some(1), (Outcome::Done, vec![start(2, "m", 2), aborted(2)])),

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use crate::{
-    event::{Body, Event, SurfaceMessage, SurfaceOp},
+    event::{Body, Event, Role, SurfaceMessage, SurfaceOp},
     head::FoldError,
     id::Seq,
+    message::{Block, Source},
 };
 
 /// Current nodes in the order in which a model sees them.
@@ -40,12 +41,39 @@ pub struct Node {
     pub seq: Seq,
     /// What it says.
     pub message: Arc<SurfaceMessage>,
-    tool_result: bool,
+    /// The turn and the step of a tool's result.
+    tool_result: Option<(u64, u32)>,
+}
+
+/// What one event put in the place of others.
+///
+/// ```
+/// use greenroom_session::{event::{Body, SurfaceOp}, message::{Message, Source}, surface::{Replacement, Surface}};
+/// let said = |seq| Ok::<_, greenroom_session::message::MessageError>(Body::user_message(&Message::turn(format!("m{seq}"), "x", Source::User, 0)?).at(seq, 0));
+/// let mut surface = Surface::default();
+/// assert_eq!(surface.apply(&said(0)?)?, None);
+/// surface.apply(&said(1)?)?;
+/// let mut event = said(2)?;
+/// event.surface_op = Some(SurfaceOp::Replace { start: 0, end: 1 });
+/// event.source_event_seqs = Some(vec![0, 1]);
+/// assert_eq!(surface.apply(&event)?, Some(Replacement { seq: 2, start: 0, end: 1, shadowed: vec![0, 1] }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replacement {
+    /// The event.
+    pub seq: Seq,
+    /// First node of the run that it replaced.
+    pub start: Seq,
+    /// Last node of the run.
+    pub end: Seq,
+    /// The whole run, in the order in which a model saw it.
+    pub shadowed: Vec<Seq>,
 }
 
 /// A change that was checked and not yet made.
-#[derive(Debug)]
-enum Change {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
     None,
     Append,
     Replace { from: usize, to: usize },
@@ -64,15 +92,28 @@ impl Surface {
 
     /// Returns the messages that a model sees; an assistant message without content is left out.
     pub fn messages(&self) -> impl DoubleEndedIterator<Item = &Arc<SurfaceMessage>> {
-        self.nodes.iter().map(|node| &node.message).filter(|message| !message.content.is_empty())
+        self.nodes.iter().map(|node| &node.message).filter(|message| message.role != Role::Assistant || !message.content.is_empty())
     }
 
-    /// Moves on by one event. Nothing changes when the event is refused.
+    /// Moves on by one event, and returns what it replaced. Nothing changes when the event is refused.
     ///
     /// # Errors
     /// [`FoldError`] if the event breaks a rule of `docs/log-format.md` section 3.3.
-    pub fn apply(&mut self, event: &Event) -> Result<(), FoldError> {
-        match self.plan(event)? {
+    pub fn apply(&mut self, event: &Event) -> Result<Option<Replacement>, FoldError> {
+        let change = self.plan(event)?;
+        let replacement = match event.surface_op {
+            Some(SurfaceOp::Replace { start, end }) => {
+                Some(Replacement { seq: event.seq, start, end, shadowed: self.shadowed(change).iter().map(|node| node.seq).collect() })
+            }
+            _ => None,
+        };
+        self.commit(change, event);
+        Ok(replacement)
+    }
+
+    /// Makes a change that was planned for this event and this surface.
+    pub(crate) fn commit(&mut self, change: Change, event: &Event) {
+        match change {
             Change::None => {}
             Change::Append => self.nodes.extend(node(event)),
             Change::Replace { from, to } => {
@@ -80,31 +121,36 @@ impl Surface {
                 self.replacements += 1;
             }
         }
-        Ok(())
     }
 
-    fn plan(&self, event: &Event) -> Result<Change, FoldError> {
+    /// Returns the nodes that a change takes away.
+    pub(crate) fn shadowed(&self, change: Change) -> &[Node] {
+        match change {
+            Change::Replace { from, to } => self.nodes.get(from..=to).unwrap_or_default(),
+            Change::None | Change::Append => &[],
+        }
+    }
+
+    /// Returns the node of an event, if it is current. The newest is found first.
+    pub(crate) fn node(&self, seq: Seq) -> Option<&Node> {
+        self.nodes.iter().rev().find(|node| node.seq == seq)
+    }
+
+    /// Returns the run of current nodes from one to another.
+    pub(crate) fn run(&self, start: Seq, end: Seq) -> Option<&[Node]> {
+        let position = |seq: Seq| self.nodes.iter().position(|node| node.seq == seq);
+        self.nodes.get(position(start)?..=position(end)?).filter(|nodes| !nodes.is_empty())
+    }
+
+    /// Checks what an event would change.
+    pub(crate) fn plan(&self, event: &Event) -> Result<Change, FoldError> {
+        check_envelope(event)?;
         let refuse = |reason: &str| Err(FoldError::new(event.seq, reason));
-        let sources = event.source_event_seqs.as_deref();
-        let Some(op) = event.surface_op else {
-            return match event.body {
-                ref body if body.is_surface() => refuse("a surface event without `surface_op`"),
-                _ if sources.is_some() => refuse("`source_event_seqs` on an event that is not on the surface"),
-                _ => Ok(Change::None),
-            };
+        let (start, end) = match event.surface_op {
+            None => return Ok(Change::None),
+            Some(SurfaceOp::Append) => return Ok(Change::Append),
+            Some(SurfaceOp::Replace { start, end }) => (start, end),
         };
-        if !event.body.is_surface() {
-            return refuse("`surface_op` on an event that is not on the surface");
-        }
-        if let Some(sources) = sources {
-            if !sources.is_sorted_by(|a, b| a < b) || sources.last().is_some_and(|&last| last >= event.seq) {
-                return refuse("`source_event_seqs` must name earlier events in ascending order");
-            }
-            if sources.is_empty() && !matches!(event.body, Body::AssistantMessage { .. }) {
-                return refuse("`source_event_seqs` must not be empty here");
-            }
-        }
-        let SurfaceOp::Replace { start, end } = op else { return Ok(Change::Append) };
         let position = |seq: Seq| self.nodes.iter().position(|node| node.seq == seq);
         let (Some(from), Some(to)) = (position(start), position(end)) else {
             return refuse("a replacement must name current events");
@@ -112,73 +158,69 @@ impl Surface {
         let Some(shadowed) = self.nodes.get(from..=to).filter(|nodes| !nodes.is_empty()) else {
             return refuse("a replacement must not end before it starts");
         };
-        if !shadowed.iter().all(|node| sources.is_some_and(|sources| sources.binary_search(&node.seq).is_ok())) {
+        let sources = event.source_event_seqs.as_deref().unwrap_or_default();
+        if !shadowed.iter().all(|node| sources.binary_search(&node.seq).is_ok()) {
             return refuse("a replacement must list every event that it shadows");
         }
-        if matches!(event.body, Body::ToolResult { .. }) && !matches!(shadowed, [only] if only.tool_result) {
-            return refuse("a tool result replaces exactly one tool result");
+        if let Body::ToolResult { turn, step, message, .. } = &event.body {
+            let [only] = shadowed else { return refuse("a tool result replaces exactly one tool result") };
+            if only.tool_result != Some((*turn, *step)) || !differs_in_text_only(&only.message, message) {
+                return refuse("a tool result replaces one tool result and changes nothing but its text");
+            }
         }
         Ok(Change::Replace { from, to })
     }
 }
 
+/// Tells whether a tool's result is another one but for what the tool said.
+fn differs_in_text_only(old: &SurfaceMessage, new: &SurfaceMessage) -> bool {
+    let failed = |message: &SurfaceMessage| matches!(message.content.as_slice(), [Block::ToolResult { is_error: true, .. }]);
+    // The call that it answers is the source's.
+    (&old.id, &old.source, failed(old)) == (&new.id, &new.source, failed(new))
+}
+
+/// Checks what an event must hold by itself, whatever came before: how it says that it is on the surface, what it stands for, and whose message it is.
+pub(crate) fn check_envelope(event: &Event) -> Result<(), FoldError> {
+    let refuse = |reason: &str| Err(FoldError::new(event.seq, reason));
+    let sources = event.source_event_seqs.as_deref();
+    match (event.body.surface_message(), event.surface_op) {
+        (Some(_), None) => return refuse("a surface event without `surface_op`"),
+        (None, Some(_)) => return refuse("`surface_op` on an event that is not on the surface"),
+        (None, None) if sources.is_some() => return refuse("`source_event_seqs` on an event that is not on the surface"),
+        (None, None) => return Ok(()),
+        (Some(_), Some(_)) => {}
+    }
+    if let Some(sources) = sources {
+        if !sources.is_sorted_by(|a, b| a < b) || sources.last().is_some_and(|&last| last >= event.seq) {
+            return refuse("`source_event_seqs` must name earlier events in ascending order");
+        }
+        if sources.is_empty() && !matches!(event.body, Body::AssistantMessage { .. }) {
+            return refuse("`source_event_seqs` must not be empty here");
+        }
+    }
+    match &event.body {
+        Body::UserMessage(message) if message.role != Role::User => refuse("a `user/message` has the role `user`"),
+        Body::AssistantMessage { message, .. } if message.role != Role::Assistant => refuse("an `assistant/message` has the role `assistant`"),
+        Body::AssistantMessage { message, .. } if !matches!(message.source, Source::Agent { .. } | Source::Model { .. }) => {
+            refuse("an `assistant/message` comes from an agent or a model")
+        }
+        Body::ToolResult { message, .. } if message.role != Role::Tool => refuse("a `tool/result` has the role `tool`"),
+        Body::ToolResult { message, .. } => match (message.content.as_slice(), &message.source) {
+            ([Block::ToolResult { call_id, .. }], Source::Tool { call_id: source }) if call_id == source => Ok(()),
+            _ => refuse("a `tool/result` is one block that answers the call of its source"),
+        },
+        _ => Ok(()),
+    }
+}
+
 fn node(event: &Event) -> Option<Node> {
     let message = event.body.surface_message()?;
-    Some(Node { seq: event.seq, message: Arc::new(message.clone()), tool_result: matches!(event.body, Body::ToolResult { .. }) })
+    let tool_result = match event.body {
+        Body::ToolResult { turn, step, .. } => Some((turn, step)),
+        _ => None,
+    };
+    Some(Node { seq: event.seq, message: Arc::new(message.clone()), tool_result })
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        event::Role,
-        id::MessageId,
-        message::{Block, Source},
-    };
-
-    fn said(seq: Seq, op: Option<SurfaceOp>, sources: Option<Vec<Seq>>) -> Event {
-        let message =
-            SurfaceMessage { id: MessageId::new(format!("m{seq}")).unwrap(), role: Role::User, content: vec![Block::text("x")], source: Source::User };
-        Event { seq, time: 0, body: Body::UserMessage(message), surface_op: op, source_event_seqs: sources, ignorable: false }
-    }
-
-    fn three() -> Surface {
-        let mut surface = Surface::default();
-        for seq in 0..3 {
-            surface.apply(&said(seq, Some(SurfaceOp::Append), None)).unwrap();
-        }
-        surface
-    }
-
-    #[test]
-    fn a_replacement_takes_the_place_of_a_run() {
-        for (start, end, expected) in [(0, 0, vec![3, 1, 2]), (1, 1, vec![0, 3, 2]), (1, 2, vec![0, 3]), (0, 2, vec![3])] {
-            let mut surface = three();
-            surface.apply(&said(3, Some(SurfaceOp::Replace { start, end }), Some((start..=end).collect()))).unwrap();
-            assert_eq!(surface.nodes().iter().map(|node| node.seq).collect::<Vec<_>>(), expected);
-            assert_eq!(surface.replacements(), 1);
-        }
-    }
-
-    #[test]
-    fn a_refused_event_changes_nothing() {
-        let replace = |start, end| Some(SurfaceOp::Replace { start, end });
-        for (op, sources) in [
-            (None, None),
-            (replace(1, 0), Some(vec![0, 1])),
-            (replace(0, 7), Some(vec![0, 1, 2])),
-            (replace(0, 1), Some(vec![0])),
-            (replace(0, 1), None),
-            (Some(SurfaceOp::Append), Some(vec![])),
-            (Some(SurfaceOp::Append), Some(vec![1, 1])),
-            (Some(SurfaceOp::Append), Some(vec![3])),
-        ] {
-            let mut surface = three();
-            assert!(surface.apply(&said(3, op, sources.clone())).is_err(), "{op:?} {sources:?}");
-            assert_eq!(surface, three());
-        }
-        let mut memo = Body::EndSeed {}.at(3, 0);
-        memo.surface_op = Some(SurfaceOp::Append);
-        assert!(three().apply(&memo).is_err());
-    }
-}
+mod tests;

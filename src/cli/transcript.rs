@@ -182,6 +182,12 @@ impl<'a> Transcript<'a> {
             }
             Body::MessageWithdrawn { message, by } => self.aside(lines, &format!("message {} withdrawn by {}", short(message.as_str()), Escaped(by))),
             Body::ControlAnswered { op, outcome, .. } => self.aside(lines, &format!("request {}: {}", Escaped(op), Escaped(outcome))),
+            Body::CompactSummary { shadowed_seqs, model, .. } => {
+                let by = model.as_ref().map_or_else(String::new, |model| format!(" by {}", Escaped(model)));
+                self.aside(lines, &format!("{} compacted{by}", span::count(shadowed_seqs.len() as u64, "message")));
+            }
+            Body::CompactEnd { error: Some(error), .. } => self.aside(lines, &format!("compaction failed: {}", Escaped(error))),
+            Body::CompactStart { .. } | Body::CompactEnd { error: None, .. } => {}
             Body::Opaque(opaque) => self.aside(lines, &format!("({}) {}", Escaped(&opaque.name), Escaped(&opaque.data.to_string()))),
             Body::EndSeed {} | Body::StepStart { .. } | Body::StepEnd { .. } | Body::NoteJoined { .. } | Body::TurnStart { .. } | Body::TurnEnd { .. } => {}
         }
@@ -568,5 +574,17 @@ mod tests {
             {"a\u001b[2Jb\r\u{9b}c\u{202e}d\u0007":"a\u001b[2Jb\r\u{
             9b}c\u{202e}d\u0007"}
         "#);
+    }
+
+    #[test]
+    fn a_compaction_says_how_much_and_by_whom_and_obeys_no_text() {
+        let bad = "a\u{1b}[2Jb";
+        let summary =
+            Body::CompactSummary { start: 4, end: 6, shadowed_seqs: vec![4, 5, 6], text: None, provider: None, model: Some(bad.into()), tokens: None };
+        let failed = Body::CompactEnd { turn: None, error: Some(bad.into()) };
+        let text = shown(&at(vec![Body::CompactStart { turn: None }, summary, Body::CompactEnd { turn: None, error: None }, failed]), None);
+        assert!(text.contains("3 messages compacted by a\\u{1b}[2Jb\n"), "{text}");
+        assert!(text.contains("compaction failed: a\\u{1b}[2Jb"), "{text}");
+        assert_eq!(text.matches("compact").count(), 2, "nothing more: {text}");
     }
 }

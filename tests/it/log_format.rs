@@ -216,8 +216,63 @@ fn read(session: &SessionId, text: &str) -> Vec<Line> {
         .collect()
 }
 
-fn fixtures() -> [(&'static str, SessionId, Vec<Line>); 3] {
-    [("every-kind.jsonl", id("root"), root_lines()), ("child.jsonl", id("child"), child_lines()), ("export.jsonl", id("export"), export_lines())]
+/// A root that was compacted between two turns, tried it again within one, and was cut off there.
+fn compacted_lines() -> Vec<Line> {
+    let opened = RootOpened { label: "long story".into(), agent: "editor".into(), program_sha256: None, vars: [].into(), seed: None, params: None };
+    let user = |name: &str| Body::UserMessage(said(name, Role::User, vec![Block::text("Tell me more, and more than that.")], Source::User));
+    let replies = |turn, name: &str| Body::AssistantMessage {
+        turn,
+        step: 0,
+        message: said(name, Role::Assistant, vec![Block::text("There is more.")], Source::Agent { name: "editor".into() }),
+        usage: None,
+    };
+    let summary = said("s0", Role::User, vec![Block::text("More was told.")], Source::Plugin { name: "compact".into() });
+    let bodies = [
+        Body::RootOpened(opened),
+        Body::EndSeed {},
+        Body::ActivationStart { epoch: 1 },
+        Body::TurnStart { turn: 1, message: message_id("m0"), attempt: 1 },
+        user("m0"),
+        replies(1, "a0"),
+        Body::TurnEnd { turn: 1, reason: TurnEnd::Completed },
+        Body::CompactStart { turn: None },
+        Body::CompactSummary {
+            start: 4,
+            end: 5,
+            shadowed_seqs: vec![4, 5],
+            text: Some("More was told; nothing came of it.".into()),
+            provider: Some("openai".into()),
+            model: Some("gpt".into()),
+            tokens: Some(12),
+        },
+        Body::UserMessage(summary),
+        Body::CompactEnd { turn: None, error: None },
+        Body::TurnStart { turn: 2, message: message_id("m1"), attempt: 1 },
+        user("m1"),
+        Body::CompactStart { turn: Some(2) },
+        Body::CompactEnd { turn: Some(2), error: Some("COMPACTION_INTERRUPTED".into()) },
+        Body::TurnEnd { turn: 2, reason: TurnEnd::Interrupted },
+        Body::ActivationEnd { epoch: 1, reason: EpochEnd::Lost },
+    ];
+    let mut lines = vec![Line::Header(NewSession::root(id("compacted")).at(1_764_512_345_678))];
+    for (body, seq) in bodies.into_iter().zip(0..) {
+        let mut event = body.at(seq, 1_764_512_345_679);
+        if seq == 9 {
+            event.surface_op = Some(SurfaceOp::Replace { start: 4, end: 5 });
+            event.source_event_seqs = Some(vec![4, 5]);
+        }
+        lines.push(Line::Event(event));
+    }
+    lines
+}
+
+fn fixtures() -> [(&'static str, SessionId, Vec<Line>); 4] {
+    [
+        ("every-kind.jsonl", id("root"), root_lines()),
+        ("child.jsonl", id("child"), child_lines()),
+        ("export.jsonl", id("export"), export_lines()),
+        ("compacted.jsonl", id("compacted"), compacted_lines()),
+    ]
 }
 
 /// Writes the fixtures where they are missing; a file that exists is never written.
@@ -264,6 +319,29 @@ fn the_fixture_folds_to_what_its_story_says() {
     let surface: Vec<_> = fold.surface().nodes().iter().map(|node| node.message.id.as_str().to_owned()).collect();
     assert_eq!(surface, ["m0", "n0", "n1", "a0", "m1", "s1"]);
     assert_eq!(fold.unknown(), None, "an ignorable stranger does not stand in the way");
+}
+
+#[test]
+fn every_fixture_folds() {
+    for (name, session, _) in fixtures() {
+        let mut fold: Option<Fold> = None;
+        for line in read(&session, &std::fs::read_to_string(data(name)).unwrap()) {
+            match line {
+                Line::Header(header) => fold = Some(Fold::new(Arc::new(header))),
+                Line::Event(event) => fold.as_mut().unwrap().apply_event(&event).unwrap_or_else(|error| panic!("{name}: {error}")),
+                Line::Message(record) => fold.as_mut().unwrap().apply_message(record),
+                Line::Taken(tombstone) => fold.as_mut().unwrap().apply_taken(&tombstone),
+            }
+        }
+        let seen: Vec<_> = fold.as_ref().unwrap().surface().messages().map(|message| message.id.as_str()).collect();
+        let expected = match name {
+            "every-kind.jsonl" => vec!["m0", "n0", "n1", "a0", "m1", "s1"],
+            "export.jsonl" => vec!["m0", "n1", "n2"],
+            "compacted.jsonl" => vec!["s0", "m1"],
+            _ => vec![],
+        };
+        assert_eq!(seen, expected, "{name}");
+    }
 }
 
 #[test]

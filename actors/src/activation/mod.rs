@@ -22,6 +22,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use greenroom_session::{
+    compact::COMPACTION_INTERRUPTED,
     descriptor::Mode,
     event::{Body, EpochEnd, Event, TurnEnd as TurnReason},
     fold::DescriptorState,
@@ -431,7 +432,10 @@ impl ActivationState {
         }
         let cut = reason != TurnReason::Completed && reason != TurnReason::MaxTokens;
         let mut bodies = Vec::with_capacity(2);
-        if let Some(step) = log.look(|fold| fold.head().open.as_ref().and_then(|open| open.step)) {
+        let (compacting, step) = log.look(|fold| (fold.head().compacting, fold.head().open.as_ref().and_then(|open| open.step)));
+        // A compaction does not outlive the turn within which it began.
+        bodies.extend(compacting.map(|compacting| Body::CompactEnd { turn: compacting.turn, error: Some(COMPACTION_INTERRUPTED.to_owned()) }));
+        if let Some(step) = step {
             bodies.push(Body::StepEnd { turn: running.turn, step, cut: cut.then_some(true) });
         }
         bodies.push(Body::TurnEnd { turn: running.turn, reason: reason.clone() });

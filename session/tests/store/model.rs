@@ -227,7 +227,9 @@ impl World {
                         2 => TurnEnd::error("BROKEN", "it broke"),
                         _ => TurnEnd::Completed,
                     };
-                    vec![Body::TurnEnd { turn: head.turns, reason }]
+                    let step = head.open.as_ref().and_then(|open| open.step);
+                    let cut = step.map(|step| Body::StepEnd { turn: head.turns, step, cut: Some(true) });
+                    cut.into_iter().chain([Body::TurnEnd { turn: head.turns, reason }]).collect()
                 },
                 vec![],
             ),

@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 use greenroom_actors::{
     Behavior, Config, Host, Occurrence, Publication, PublishedSession, RootHandle, System, Turn, TurnEnd, TurnError,
     catalog::Listing,
-    error::{ControlError, ListError, PublishError, QueryError},
+    error::{ControlError, ForkError, ListError, PublishError, QueryError},
     host::{NewRoot, RootError},
     query::{EventWindow, Page, Trace},
 };
@@ -13,6 +13,7 @@ use greenroom_session::{
     clock::{Clock, IdSource},
     digest::{DigestError, StoreDigest},
     event::Event,
+    header::Header,
     id::{MessageId, Seq, SessionId},
     message::text_of,
     store::{Store, StoreError},
@@ -319,6 +320,17 @@ impl Runtime {
     /// The session may have been created; it does not stay live.
     pub async fn publish_session(&self, publication: Publication) -> Result<PublishedSession, PublishError> {
         self.host.publish_session(publication).await
+    }
+
+    /// Creates a session that begins with the durable events of another one up to `boundary`, inclusive, and goes its own way. See [`Host::fork`].
+    ///
+    /// # Errors
+    /// [`ForkError`], as [`Host::fork`].
+    ///
+    /// # Cancel safety
+    /// The fork may exist.
+    pub async fn fork(&self, source: &SessionId, boundary: Option<Seq>, child: Option<SessionId>) -> Result<Arc<Header>, ForkError> {
+        self.host.fork(source, boundary, child).await
     }
 
     /// Lists the children of a session, or the roots and orphans (sessions whose parent is not in the store) if `None`, waking none. Oldest first.

@@ -16,7 +16,15 @@ use greenroom_session::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::{activation::ActivationMessage, error::ControlError, live::{LiveView, Player}, race::race_point, published, services::Services, visit::visit};
+use crate::{
+    activation::ActivationMessage,
+    error::ControlError,
+    live::{LiveView, Player},
+    published,
+    race::race_point,
+    services::Services,
+    visit::visit,
+};
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,6 +14,7 @@ use std::{
 
 use greenroom_session::{
     clock::Clock,
+    compact::CompactError,
     event::{Body, Event},
     fold::Fold,
     head::{FoldError, OpenTurn},
@@ -77,6 +78,14 @@ pub(crate) enum NotPut {
         /// What is wrong.
         message: String,
     },
+    /// The compaction cannot be.
+    Compact(CompactError),
+}
+
+impl From<CompactError> for NotPut {
+    fn from(error: CompactError) -> Self {
+        Self::Compact(error)
+    }
 }
 
 /// Code of an event that cannot follow what its log holds.

@@ -134,6 +134,7 @@ pub(crate) const CODES: &[Code] = &[
     code("RECORD_INVALID", Exit::Failed, "what an earlier attempt recorded cannot be read back; `greenroom log ID` shows it"),
     code("SEED_UNAVAILABLE", Exit::Usage, "leave --seed out"),
     code("SEQ_CONFLICT", Exit::Held, "another writer has added to the log; try again"),
+    code("SESSION_ALREADY_EXISTS", Exit::NotAllowed, "choose another id for the fork"),
     code("SESSION_CORRUPT", Exit::Damaged, "the session's record is damaged; what comes before it can still be read with `greenroom log ID`"),
     code("SESSION_EXISTS", Exit::NotAllowed, "choose another id"),
     code("SESSION_HELD", Exit::Held, "another process runs this session; send to it with `greenroom send`, or wait until it has ended"),

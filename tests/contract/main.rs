@@ -5,6 +5,7 @@
 
 mod author;
 mod catalog;
+mod fork;
 mod publish;
 mod watched;
 mod world;

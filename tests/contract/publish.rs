@@ -8,6 +8,7 @@ use greenroom::{
 };
 use greenroom_session::{
     check::{Seen, Severity, check},
+    compact::{COMPACTION_INTERRUPTED, Summary},
     event::{Body, EpochEnd, Event, Opaque, Role, SurfaceMessage, TurnEnd},
     header::NewSession,
     id::MessageId,
@@ -38,6 +39,7 @@ crate::on_every_store!(
     a_turn_begins_with_a_message_that_has_had_none,
     subscribers_hear_of_it_as_of_any_live_session,
     a_seed_is_marked_once,
+    a_compaction_takes_the_place_of_messages,
 );
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -95,7 +97,7 @@ async fn listed(runtime: &Runtime, parent: &str) -> Vec<String> {
 }
 
 /// Looks for damage in the whole store.
-fn sound(world: &World) {
+pub(crate) fn sound(world: &World) {
     let mut found = Vec::new();
     check(&mut *world.reader(), None, &mut |seen| match seen {
         Seen::Finding(finding) if finding.class.severity() == Severity::Damage => found.push(finding),
@@ -183,6 +185,8 @@ async fn what_cannot_follow_is_refused_and_changes_nothing(world: &World) {
         (Body::MessageWithdrawn { message: message(), by: "host".into() }, "EVENT_REFUSED"),
         (Body::ControlAnswered { control: message(), op: "interrupt".into(), outcome: "done".into() }, "EVENT_REFUSED"),
         (Body::NoteJoined { turn: 1, notes: vec![message()] }, "EVENT_REFUSED"),
+        (Body::CompactStart { turn: None }, "EVENT_REFUSED"),
+        (Body::CompactEnd { turn: None, error: None }, "EVENT_REFUSED"),
         (opaque("turn/start", json!({"turn": 1, "message": "m", "attempt": 1})), "EVENT_REFUSED"),
         (opaque("session/end-seed", json!({})), "EVENT_REFUSED"),
         // What does not follow.
@@ -269,7 +273,8 @@ async fn what_is_stored_is_gone_on_with_if_it_begins_the_same(world: &World) {
     // Left by somebody who died in a turn; the child was created with its first message.
     world.root("r");
     let message = std::sync::Arc::new(Message::turn("m0", "begin", Source::User, 0).unwrap());
-    let create = greenroom_session::store::Create::child(NewSession::child(sid("c"), sid("r"), 0), Vec::new(), &descriptor("child c"), Some(message), 1).unwrap();
+    let create =
+        greenroom_session::store::Create::child(NewSession::child(sid("c"), sid("r"), 0), Vec::new(), &descriptor("child c"), Some(message), 1).unwrap();
     world.one(Op::Create(create)).unwrap();
     World::activate(&*world.plain(), "c", true);
     let before = events(world, "c");
@@ -516,4 +521,43 @@ async fn a_seed_is_marked_once(world: &World) {
         assert_eq!(types(&events(world, session.id.as_str()))[expected.len()..], ["activation/start", "activation/end", "activation/start", "activation/end"]);
     }
     runtime.shutdown().await;
+}
+
+async fn a_compaction_takes_the_place_of_messages(world: &World) {
+    world.root("r");
+    let runtime = world.runtime().await;
+    let session = published(&runtime, child("c", "r")).await;
+    play(&session, "a question of some length").await;
+    play(&session, "another question").await;
+    let seen = || session.messages().unwrap().iter().map(|message| text_of(&message.content)).collect::<Vec<_>>();
+    let all = seen();
+    let plan = session.plan_compaction(4, 6).unwrap();
+    // One at a time, and no turn meanwhile; what no model sees may come.
+    assert_eq!(session.plan_compaction(4, 6).unwrap_err().code(), "COMPACTION_BUSY");
+    assert_eq!(session.begin_turn("too early", None).await.unwrap_err().code(), "COMPACTION_BUSY");
+    session.append(Body::Opaque(Opaque { name: "desk/tidied".into(), data: json!({}) })).unwrap();
+    assert_eq!(session.compact(&plan, Summary::new(mid("s"), "x".repeat(100))).unwrap_err().code(), "COMPACTION_NOT_SMALLER");
+    let summary = session.compact(&plan, Summary::new(mid("s"), "short")).unwrap();
+    assert_eq!(summary.source_event_seqs, Some(vec![4, 6]));
+    assert_eq!(seen(), ["short", &all[2], &all[3]]);
+    // One whose messages are not what they were is refused, and given up.
+    let plan = session.plan_compaction(10, 12).unwrap();
+    session.append(heard("more")).unwrap();
+    assert_eq!(session.compact(&plan, Summary::new(mid("t"), "short")).unwrap_err().code(), "COMPACTION_SURFACE_CHANGED");
+    session.give_up_compaction("TOO_LATE").unwrap();
+    assert_eq!(session.give_up_compaction("TOO_LATE").unwrap_err().code(), "COMPACTION_NOT_BEGUN");
+    assert_eq!(session.plan_compaction(0, 1).unwrap_err().code(), "COMPACTION_RANGE");
+    let turn = session.begin_turn("a last one", Some(mid("last"))).await.unwrap();
+    assert_eq!(session.plan_compaction(turn.seq + 1, turn.seq + 1).unwrap_err().code(), "COMPACTION_UNFINISHED_TURN");
+    // What its end finds open is closed.
+    session.plan_compaction(10, 12).unwrap();
+    session.end().await.unwrap();
+    let stored = events(world, "c");
+    let end = &stored[stored.len() - 3..];
+    assert_eq!(types(end), ["compact/end", "turn/end", "activation/end"]);
+    assert_eq!(end[0].body, Body::CompactEnd { turn: Some(3), error: Some(COMPACTION_INTERRUPTED.into()) });
+    assert_eq!(listed(&runtime, "r").await, ["c complete"], "its descriptor is where it was");
+    runtime.shutdown().await;
+    assert!(!world.reader().load(&sid("c")).unwrap().fold.head().has_work());
+    sound(world);
 }

@@ -3,6 +3,7 @@
 mod activate;
 mod control;
 mod deliver;
+mod fork;
 mod list;
 mod publish;
 mod published;
@@ -13,6 +14,7 @@ mod write;
 pub use activate::ActivateError;
 pub use control::ControlError;
 pub use deliver::DeliverError;
+pub use fork::ForkError;
 pub use list::ListError;
 pub use publish::PublishError;
 pub use published::PublishedError;
@@ -30,4 +32,4 @@ macro_rules! into_turn_error {
     )* };
 }
 
-into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError, PublishError, PublishedError);
+into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError, ForkError, PublishError, PublishedError);

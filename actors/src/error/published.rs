@@ -1,6 +1,6 @@
 //! Why a published session did not do what its host asked.
 
-use greenroom_session::{id::SessionId, message::MessageError};
+use greenroom_session::{compact::CompactError, id::SessionId, message::MessageError};
 use thiserror::Error;
 
 use super::write::WriteError;
@@ -38,6 +38,9 @@ pub enum PublishedError {
         /// What is wrong.
         message: String,
     },
+    /// The compaction cannot be. Nothing has changed.
+    #[error(transparent)]
+    Compact(#[from] CompactError),
     /// The message cannot be.
     #[error(transparent)]
     Message(#[from] MessageError),
@@ -55,6 +58,7 @@ impl PublishedError {
         match self {
             Self::NotLive(_) => "SESSION_NOT_LIVE",
             Self::Refused { code, .. } => code,
+            Self::Compact(error) => error.code(),
             Self::Message(error) => error.code(),
             Self::Write(error) => error.code(),
             Self::Read(_) => "STORE_FAILED",
@@ -70,6 +74,7 @@ impl PublishedError {
             NotPut::Closed => Self::NotLive(session.clone()),
             NotPut::Broken(error) => Self::Write(error),
             NotPut::Refused { code, message } => Self::Refused { code, message },
+            NotPut::Compact(error) => Self::Compact(error),
         }
     }
 }

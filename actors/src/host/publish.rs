@@ -1,11 +1,17 @@
 //! What a host plays itself.
 
+use std::sync::Arc;
+
+use greenroom_session::{
+    header::Header,
+    id::{Seq, SessionId},
+};
 use tokio::sync::oneshot;
 
 use super::Host;
 use crate::{
-    error::{PublishError, WriteError},
-    published::{Publication, PublishedSession, Publishing},
+    error::{ForkError, PublishError, WriteError},
+    published::{Publication, PublishedSession, Publishing, fork},
     registry::RegistryMessage,
 };
 
@@ -32,5 +38,20 @@ impl Host {
         let publishing = Box::new(Publishing::new(publication, reply));
         services.registry.send_message(RegistryMessage::Publish(publishing)).map_err(|_| ended())?;
         started.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Creates a session that begins with the events of another one up to `boundary` (inclusive; the whole log if `None`), live or not, as far as they are durable. It
+    /// goes its own way: it is listed nowhere, nobody is woken, and it can be published and read. Durable on return.
+    ///
+    /// `child` is its id, a new one if `None`. The cut must leave no turn open.
+    ///
+    /// # Errors
+    /// In this order: [`ForkError::Draining`], [`ForkError::AlreadyExists`], [`ForkError::NotFound`], [`ForkError::Damaged`] if the source cannot be read up to there, and
+    /// [`ForkError::Cut`] with `INVALID_BOUNDARY` or `OPEN_TURN`; or that the store failed.
+    ///
+    /// # Cancel safety
+    /// The fork may exist.
+    pub async fn fork(&self, source: &SessionId, boundary: Option<Seq>, child: Option<SessionId>) -> Result<Arc<Header>, ForkError> {
+        fork(&self.services(), source, boundary, child, None).await
     }
 }

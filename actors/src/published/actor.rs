@@ -9,6 +9,7 @@
 use std::sync::{Arc, Weak};
 
 use greenroom_session::{
+    compact::{COMPACTION_INTERRUPTED, CompactError},
     event::{Body, EpochEnd, Event, TurnEnd},
     fold::Fold,
     message::{Message, Source},
@@ -126,7 +127,15 @@ impl Actor for Published {
     async fn pre_start(&self, myself: ActorRef<PublishedMessage>, args: PublishedArgs) -> Result<PublishedState, ActorProcessingErr> {
         let PublishedArgs { services, registry, incarnation, view, give, started } = args;
         let view = Arc::new(view(Player::Host(myself)));
-        let guard = EndGuard { registry, services: Arc::downgrade(&services), view: view.clone(), incarnation, reason: EpochEnd::Failed, ended: None, over: Arc::new(Semaphore::new(0)) };
+        let guard = EndGuard {
+            registry,
+            services: Arc::downgrade(&services),
+            view: view.clone(),
+            incarnation,
+            reason: EpochEnd::Failed,
+            ended: None,
+            over: Arc::new(Semaphore::new(0)),
+        };
         give.send(view.clone()).map_err(|_| "nobody waits for this publication")?;
         Ok(PublishedState { services, view, started: Some(started), guard })
     }
@@ -213,7 +222,9 @@ impl PublishedState {
             Ok(put) => put,
             Err(error) => {
                 // What has no turn now must not wait for somebody else to give it one.
-                drop(log.append(vec![Body::MessageWithdrawn { message: message.id.clone(), by: Source::Host.kind().into() }], take));
+                if attempt == 1 {
+                    drop(log.append(vec![Body::MessageWithdrawn { message: message.id.clone(), by: Source::Host.kind().into() }], take));
+                }
                 return Err(PublishedError::of(session, error));
             }
         };
@@ -249,7 +260,7 @@ impl PublishedState {
         let done = match self.view.log.end(|fold| last_words(fold, epoch, reason)) {
             Ok(pending) => self.view.log.settled(pending.done().await).map(drop),
             Err(NotPut::Broken(error)) => Err(error),
-            Err(NotPut::Closed | NotPut::Refused { .. }) => Err(WriteError::Ended),
+            Err(NotPut::Closed | NotPut::Refused { .. } | NotPut::Compact(_)) => Err(WriteError::Ended),
         };
         race_point!("published-ended");
         self.guard.ended = reply.map(|reply| (reply, done.clone()));
@@ -261,6 +272,9 @@ impl PublishedState {
 fn next_attempt(fold: &Fold, message: &Message) -> Result<u32, NotPut> {
     let head = fold.head();
     let refused = |message: String| Err(NotPut::Refused { code: crate::log::EVENT_REFUSED, message });
+    if let Some(compacting) = head.compacting {
+        return Err(CompactError::Busy(compacting.since).into());
+    }
     match (&head.open, &head.retry) {
         (Some(open), _) => refused(format!("turn {} is open", open.turn)),
         (None, Some(retry)) if retry.message == message.id => Ok(retry.attempts + 1),
@@ -272,6 +286,7 @@ fn next_attempt(fold: &Fold, message: &Message) -> Result<u32, NotPut> {
 /// Returns the events that end an epoch, an open turn before it.
 fn last_words(fold: &Fold, epoch: u64, reason: TurnEnd) -> Vec<Body> {
     let mut bodies = Vec::new();
+    bodies.extend(fold.head().compacting.map(|compacting| Body::CompactEnd { turn: compacting.turn, error: Some(COMPACTION_INTERRUPTED.to_owned()) }));
     if let Some(open) = &fold.head().open {
         bodies.extend(open.step.map(|step| Body::StepEnd { turn: open.turn, step, cut: Some(true) }));
         bodies.push(Body::TurnEnd { turn: open.turn, reason });

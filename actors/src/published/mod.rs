@@ -4,6 +4,8 @@
 //! elsewhere stays pending, and what this process would send it or ask of it is refused. It ends when its host says so, lets go of it, or shuts down.
 
 mod actor;
+mod compaction;
+mod fork;
 mod publication;
 mod start;
 
@@ -35,6 +37,7 @@ use crate::{
 pub use publication::Publication;
 
 pub(crate) use actor::PublishedMessage;
+pub(crate) use fork::fork;
 pub(crate) use start::{Publishing, Started, start};
 
 /// Why nobody but its host does anything with a published session.
@@ -129,8 +132,8 @@ impl PublishedSession {
 
     /// Puts an event into its place and returns it, appended to the surface if it is of a surface type. Never waits; it is durable after a [`PublishedSession::flush`].
     ///
-    /// A type that this program does not know is written as one that readers may ignore. What begins a turn is [`PublishedSession::begin_turn`]'s affair; the birth
-    /// of the session, its epochs and its inbox are not the host's to write of.
+    /// A type that this program does not know is written as one that readers may ignore. What begins a turn is [`PublishedSession::begin_turn`]'s affair, a compaction
+    /// [`PublishedSession::plan_compaction`]'s; the birth of the session, its epochs and its inbox are not the host's to write of.
     ///
     /// # Errors
     /// [`PublishedError::Refused`] if the event cannot be written or cannot follow what the log holds: then nothing has changed. Otherwise that the publication
@@ -156,7 +159,7 @@ impl PublishedSession {
 
     fn put(&self, make: impl FnOnce(&Fold, u64) -> Result<Event, NotPut>) -> Result<Event, PublishedError> {
         let (events, pending) = self.view.log.put(|fold, now| make(fold, now).map(|event| vec![event]), Vec::new()).map_err(|error| self.error(error))?;
-        let event = events.first().cloned().ok_or_else(|| PublishedError::NotLive(self.id().clone()))?;
+        let event = events.first().cloned().ok_or_else(|| PublishedError::refused("nothing to put".into()))?;
         let told = match &event.body {
             Body::TurnEnd { turn, reason } => Some(Occurrence::TurnEnded { session: self.id().clone(), turn: *turn, reason: reason.clone() }),
             _ => None,
@@ -261,6 +264,7 @@ impl PublishedSession {
 fn may_append(body: &Body) -> Result<(), NotPut> {
     let is_foreign = match body {
         Body::RootOpened(_) | Body::Descriptor(_) | Body::EndSeed {} | Body::ActivationStart { .. } | Body::ActivationEnd { .. } => true,
+        Body::CompactStart { .. } | Body::CompactSummary { .. } | Body::CompactEnd { .. } => true,
         Body::TurnStart { .. } | Body::NoteJoined { .. } | Body::MessageWithdrawn { .. } | Body::ControlAnswered { .. } => true,
         // Lest it be read as something that no fold has seen.
         Body::Opaque(opaque) => !matches!(Body::decode(&opaque.name, "null"), Ok(Body::Opaque(_))),

@@ -20,6 +20,10 @@ pub(super) fn audit(store: &Witness, ledger: &Ledger, served: bool) -> Vec<Strin
     let mut reader = store.store.reader().unwrap();
     let mut logs = HashMap::new();
     for session in reader.find("", usize::MAX).unwrap() {
+        // A fork's log is another's, up to where it goes its own way.
+        if reader.header(&session).unwrap().is_some_and(|header| header.parent.is_some() && header.depth == 0) {
+            continue;
+        }
         let mut log = AuditedLog { played: ledger.played.load(Ordering::Relaxed), ..AuditedLog::default() };
         for event in reader.events(&session, 0, usize::MAX).unwrap() {
             log.read(&event, &mut |id| match reader.message(&session, id).unwrap() {

@@ -57,8 +57,7 @@ fn a_generation_that_dies_takes_its_handles_along_and_leaves_logs_that_can_be_pu
                 again.end().await.unwrap();
                 assert!(host.services().played.is_empty());
             });
-            let expected: &[EpochEnd] =
-                if at_once { &[EpochEnd::Lost, EpochEnd::Disposed] } else { &[EpochEnd::Lost, EpochEnd::Disposed, EpochEnd::Disposed] };
+            let expected: &[EpochEnd] = if at_once { &[EpochEnd::Lost, EpochEnd::Disposed] } else { &[EpochEnd::Lost, EpochEnd::Disposed, EpochEnd::Disposed] };
             assert_eq!(epochs(&store, &root), expected, "{name}");
         }
     }

@@ -100,6 +100,27 @@ async fn play(host: &Host, published: PublishedSession, name: &str, book: &Ledge
     Some(published)
 }
 
+/// Forks random sessions as they stand, whoever plays them.
+async fn forks(host: &Host, store: &Witness, sessions: &[SessionId], times: u32, book: &Ledger) {
+    for _ in 0..times {
+        for _ in 0..roll(40) {
+            tokio::task::yield_now().await;
+        }
+        let session = &sessions[usize::try_from(roll(u32::try_from(sessions.len()).unwrap())).unwrap()];
+        match host.fork(session, None, None).await {
+            Ok(fork) => {
+                let (source, copy) = (store.events(session), store.events(&fork.id));
+                let inherited = usize::try_from(fork.seed_length).unwrap();
+                if copy[..inherited] != source[..inherited] || copy.len() != inherited + 1 || copy[inherited].body != (Body::EndSeed {}) {
+                    book.complain(format!("{} is no fork of {session}", fork.id));
+                }
+            }
+            Err(error) if error.code() == "OPEN_TURN" => {}
+            Err(error) => book.complain(format!("{session} could not be forked: {error}")),
+        }
+    }
+}
+
 async fn players(host: &Host, names: &[&str], sessions: &[SessionId], book: &Ledger, may_fail: bool) {
     join_all(names.iter().map(|name| host_plays(host, name, sessions, 3, book, may_fail))).await;
 }
@@ -111,7 +132,11 @@ pub(super) fn publish_against_delivery(store: &Witness, ledger: &Arc<Ledger>) {
         let system = store.system(config(ledger)).await;
         let host = system.host();
         // A session that its host plays refuses what this process sends it.
-        tokio::join!(senders(&host, &["x", "y"], &receivers, 3, ledger, true), players(&host, &["one", "two"], &receivers, ledger, false));
+        tokio::join!(
+            senders(&host, &["x", "y"], &receivers, 3, ledger, true),
+            players(&host, &["one", "two"], &receivers, ledger, false),
+            forks(&host, store, &receivers, 3, ledger)
+        );
         quiet(&host).await;
         send(&host, "last", &receivers, 1, ledger, true).await;
         settle_after_failures(&host).await;

@@ -84,6 +84,7 @@ fn points() -> BTreeSet<String> {
         include_str!("../../live.rs"),
         include_str!("../../pins.rs"),
         include_str!("../../published/actor.rs"),
+        include_str!("../../published/fork.rs"),
         include_str!("../../published/mod.rs"),
         include_str!("../../published/start.rs"),
         include_str!("../../log.rs"),

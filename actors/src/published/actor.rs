@@ -57,11 +57,14 @@ pub(crate) enum PublishedMessage {
     /// End the epoch: the host has said so, or has let go of its handle.
     End {
         /// Gets told how that went, after the Registry.
-        reply: Option<oneshot::Sender<Result<(), WriteError>>>,
+        reply: Option<Ender>,
     },
     /// End the epoch: the runtime shuts down.
     Shutdown,
 }
+
+/// Who ends a publication.
+type Ender = oneshot::Sender<Result<(), WriteError>>;
 
 /// The actor.
 #[derive(Debug)]
@@ -83,7 +86,9 @@ struct EndGuard {
     view: Arc<LiveView>,
     incarnation: Incarnation,
     reason: EpochEnd,
-    ended: Option<(oneshot::Sender<Result<(), WriteError>>, Result<(), WriteError>)>,
+    /// Whom to tell how the end went.
+    ended: Option<(Ender, Result<(), WriteError>)>,
+    /// Closed when everything else is done.
     over: Arc<Semaphore>,
 }
 
@@ -254,7 +259,7 @@ impl PublishedState {
         }
     }
 
-    async fn end(&mut self, reply: Option<oneshot::Sender<Result<(), WriteError>>>, reason: TurnEnd) -> Outcome {
+    async fn end(&mut self, reply: Option<Ender>, reason: TurnEnd) -> Outcome {
         race_point!("published-end");
         let epoch = self.view.epoch;
         let done = match self.view.log.end(|fold| last_words(fold, epoch, reason)) {

@@ -263,9 +263,18 @@ impl PublishedSession {
 /// Refuses what a host does not write itself.
 fn may_append(body: &Body) -> Result<(), NotPut> {
     let is_foreign = match body {
-        Body::RootOpened(_) | Body::Descriptor(_) | Body::EndSeed {} | Body::ActivationStart { .. } | Body::ActivationEnd { .. } => true,
-        Body::CompactStart { .. } | Body::CompactSummary { .. } | Body::CompactEnd { .. } => true,
-        Body::TurnStart { .. } | Body::NoteJoined { .. } | Body::MessageWithdrawn { .. } | Body::ControlAnswered { .. } => true,
+        Body::RootOpened(_)
+        | Body::Descriptor(_)
+        | Body::EndSeed {}
+        | Body::ActivationStart { .. }
+        | Body::ActivationEnd { .. }
+        | Body::CompactStart { .. }
+        | Body::CompactSummary { .. }
+        | Body::CompactEnd { .. }
+        | Body::TurnStart { .. }
+        | Body::NoteJoined { .. }
+        | Body::MessageWithdrawn { .. }
+        | Body::ControlAnswered { .. } => true,
         // Lest it be read as something that no fold has seen.
         Body::Opaque(opaque) => !matches!(Body::decode(&opaque.name, "null"), Ok(Body::Opaque(_))),
         _ => false,

@@ -202,9 +202,8 @@ async fn ensure(services: &Arc<Services>, publication: &Publication) -> Result<b
                     }
                     Ok(true)
                 }
-                Ok(_) => Ok(false),
                 // It was not there a moment ago: what it is now is looked at again.
-                Err(WriteError::Refused(Refused::Exists(_))) => Ok(false),
+                Ok(_) | Err(WriteError::Refused(Refused::Exists(_))) => Ok(false),
                 Err(WriteError::Refused(Refused::Invalid { code, message })) => Err(PublishError::Invalid { code, message }),
                 Err(error) => Err(error.into()),
             }

@@ -66,7 +66,7 @@ impl Actor for Registry {
         match message {
             RegistryMessage::Wake { session, parent } => state.wake(&myself, &services, session, parent),
             RegistryMessage::Ensure { session, reply } => state.ensure(&myself, &services, session, reply),
-            RegistryMessage::Publish(publishing) => state.publish(&myself, &services, *publishing),
+            RegistryMessage::Publish(publishing) => state.publish(&myself, &services, publishing),
             RegistryMessage::Release { session } => state.release(&session),
             RegistryMessage::Started { session, incarnation, result } => state.started(&myself, &services, session, incarnation, result),
             RegistryMessage::Settle { session, incarnation, reply } => {

@@ -32,10 +32,35 @@ pub(super) struct Entry {
     /// It asked to settle and was refused for its children.
     wants_settle: bool,
     idle: bool,
-    /// Its host plays it, or is about to.
-    published: bool,
-    /// Who would publish it if its start should find nothing to do.
-    publish: Option<Publishing>,
+    host: Host,
+}
+
+/// What a host has to do with a session.
+#[derive(Debug)]
+enum Host {
+    /// Nothing.
+    None,
+    /// It would publish it if its start should find nothing to do.
+    Waits(Box<Publishing>),
+    /// It plays it, or is about to.
+    Plays,
+}
+
+impl Entry {
+    fn is_published(&self) -> bool {
+        matches!(self.host, Host::Plays)
+    }
+
+    /// Returns the host that waits, which then does no longer.
+    fn take_host(&mut self) -> Option<Box<Publishing>> {
+        match std::mem::replace(&mut self.host, Host::None) {
+            Host::Waits(publishing) => Some(publishing),
+            host => {
+                self.host = host;
+                None
+            }
+        }
+    }
 }
 
 /// Somebody who waits for a session to be live.
@@ -107,7 +132,7 @@ impl RegistryState {
 
     pub(super) fn ensure(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, reply: Waiting) {
         match self.entries.get_mut(&session) {
-            Some(entry) if entry.published => {
+            Some(entry) if entry.is_published() => {
                 let played = ActivateError::NotResumable { session, reason: PLAYED_BY_HOST.into(), code: "NOT_RESUMABLE" };
                 drop(reply.send(Err(played)));
             }
@@ -124,7 +149,7 @@ impl RegistryState {
 
     pub(super) fn release(&mut self, session: &SessionId) {
         if !self.pins.has(session)
-            && let Some(Entry { state: State::Live(view), published: false, .. }) = self.entries.get(session)
+            && let Some(Entry { state: State::Live(view), host: Host::None | Host::Waits(_), .. }) = self.entries.get(session)
         {
             view.wake();
         }
@@ -148,30 +173,30 @@ impl RegistryState {
             self.owned.entry(parent.clone()).or_default().insert(session.clone());
         }
         let state = State::Starting { asked: false };
-        let entry = Entry { incarnation, parent, state, rewake: false, waiting, wants_settle: false, idle: false, published: false, publish: None };
+        let entry = Entry { incarnation, parent, state, rewake: false, waiting, wants_settle: false, idle: false, host: Host::None };
         self.entries.insert(session.clone(), entry);
         services.live.begin(session);
         incarnation
     }
 
     /// Has a session live for its host, unless somebody has it live already.
-    pub(super) fn publish(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, publishing: Publishing) {
+    pub(super) fn publish(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, publishing: Box<Publishing>) {
         let session = publishing.session().clone();
         match self.entries.get_mut(&session) {
             // A look that finds nothing to do takes a moment and is nobody's residency.
-            Some(Entry { state: State::Starting { .. }, published: false, publish: publish @ None, .. }) => *publish = Some(publishing),
+            Some(Entry { state: State::Starting { .. }, host: host @ Host::None, .. }) => *host = Host::Waits(publishing),
             Some(_) => publishing.refuse(PublishError::Live(session)),
             None if services.is_draining() => publishing.refuse(PublishError::Draining),
             None => self.begin_publication(myself, services, publishing, false),
         }
     }
 
-    fn begin_publication(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, publishing: Publishing, rewake: bool) {
+    fn begin_publication(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, publishing: Box<Publishing>, rewake: bool) {
         let incarnation = self.enter(services, publishing.session(), None, Vec::new());
         if let Some(entry) = self.entries.get_mut(publishing.session()) {
-            (entry.published, entry.rewake) = (true, rewake);
+            (entry.host, entry.rewake) = (Host::Plays, rewake);
         }
-        tokio::spawn(published::start(services.clone(), myself.clone(), publishing, incarnation));
+        tokio::spawn(published::start(services.clone(), myself.clone(), *publishing, incarnation));
     }
 
     pub(super) fn started(
@@ -197,7 +222,7 @@ impl RegistryState {
                 let rewake = std::mem::take(&mut entry.rewake);
                 let asked = matches!(entry.state, State::Starting { asked: true });
                 let waiting = std::mem::take(&mut entry.waiting);
-                let publish = entry.publish.take();
+                let publish = entry.take_host();
                 entry.parent.clone_from(&parent);
                 entry.state = State::Live(view.clone());
                 if let Some(parent) = parent {
@@ -258,7 +283,7 @@ impl RegistryState {
 
     /// Removes an entry, and starts the session again if somebody waits for it.
     fn leave(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: &SessionId, again: bool) {
-        let Some(entry) = self.entries.remove(session) else { return };
+        let Some(mut entry) = self.entries.remove(session) else { return };
         services.live.remove(session);
         if self.gone.contains_key(session) {
             self.changed.insert(session.clone());
@@ -284,7 +309,7 @@ impl RegistryState {
                 }
             }
         }
-        match entry.publish {
+        match entry.take_host() {
             // A host that asked while somebody looked for work comes before what that look would be repeated for.
             Some(publishing) if entry.waiting.is_empty() && !services.is_draining() => self.begin_publication(myself, services, publishing, again),
             publish => {
@@ -388,7 +413,7 @@ impl RegistryState {
         let wanted = entry.rewake || knocked || pinned || awaited;
         match reason {
             // Its guard looks after what it has left.
-            EpochEnd::Failed | EpochEnd::Fenced if entry.published => self.leave(myself, services, session, false),
+            EpochEnd::Failed | EpochEnd::Fenced if entry.is_published() => self.leave(myself, services, session, false),
             EpochEnd::Failed | EpochEnd::Fenced if !awaited => {
                 // What made it fail may still be there: look again, but not at once. Whoever fenced it may be gone by then; if not, looking costs little.
                 let parent = entry.parent.clone();
@@ -420,7 +445,7 @@ impl RegistryState {
     fn is_quiet(&mut self) -> bool {
         let is_kept_idle = |session: &SessionId, entry: &Entry| entry.idle && matches!(entry.state, State::Live(_)) && self.pins.has(session);
         // What its host does with a session that it plays is not waited for.
-        let is_restless = |session: &SessionId, entry: &Entry| !(entry.published || is_kept_idle(session, entry));
+        let is_restless = |session: &SessionId, entry: &Entry| !(entry.is_published() || is_kept_idle(session, entry));
         let still = self.restless.as_ref().and_then(|session| self.entries.get_key_value(session)).filter(|(session, entry)| is_restless(session, entry));
         if still.is_none() {
             self.restless = self.entries.iter().find(|(session, entry)| is_restless(session, entry)).map(|(session, _)| session.clone());
@@ -447,7 +472,7 @@ impl RegistryState {
 
 /// Tells whether a session owns a live one that keeps it from settling.
 fn is_kept(owned: &HashMap<SessionId, HashSet<SessionId>>, entries: &HashMap<SessionId, Entry>, session: &SessionId) -> bool {
-    let counts = |child: &SessionId| entries.get(child).is_none_or(|entry| !entry.published);
+    let counts = |child: &SessionId| entries.get(child).is_none_or(|entry| !entry.is_published());
     owned.get(session).is_some_and(|children| children.iter().any(counts))
 }
 

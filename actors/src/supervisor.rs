@@ -179,6 +179,8 @@ async fn take_up(services: &Arc<Services>) {
             tracing::warn!(%error, "the store could not be asked for what was live");
             Vec::new()
         });
+    // What a host played is ended by whoever has that to do, and woken by nobody.
+    let left = left.into_iter().filter(|session| services.played.of(session).is_none());
     for session in services.pins.all().into_iter().chain(left) {
         services.wake(&session, None);
     }

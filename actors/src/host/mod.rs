@@ -149,10 +149,11 @@ impl Host {
             if services.is_ending() || (services.is_draining() && !again) {
                 return Err(DeliverError::Draining);
             }
-            if services.live.get(session).is_some_and(|view| view.is_published()) {
+            let live = services.live.get(session);
+            if live.as_deref().is_some_and(LiveView::is_published) {
                 return Err(played_by_host(session));
             }
-            match services.accept(session, None, None, message.clone()).await {
+            match services.accept(session, live.as_deref(), None, message.clone()).await {
                 Ok(_) => return Ok(id),
                 Err(WriteError::Ended) if again => {
                     // The same id is safe: ask the next generation.
@@ -409,7 +410,7 @@ impl Host {
             let mut stuck = unread;
             let mut woken = false;
             for (id, head) in runnable {
-                if services.live.get(&id).is_some_and(|view| view.is_published()) {
+                if services.played.of(&id).is_some() {
                     // Its turns are its host's affair; what waits in its inbox cannot run.
                     stuck.extend((head.pending_turns + head.pending_wakes > 0).then_some(id));
                 } else if patience.tries(&id, &head) {

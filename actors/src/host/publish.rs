@@ -34,10 +34,16 @@ impl Host {
             return Err(PublishError::Draining);
         }
         let ended = || PublishError::Write(WriteError::Ended);
+        let session = publication.id().clone();
         let (reply, started) = oneshot::channel();
         let publishing = Box::new(Publishing::new(publication, reply));
         services.registry.send_message(RegistryMessage::Publish(publishing)).map_err(|_| ended())?;
-        started.await.unwrap_or_else(|_| Err(ended()))
+        // Longer than the start that it may have to wait for, and its own; one that comes later ends at once, since nobody has its handle.
+        let time = services.config.start_deadline * 2 + services.config.ask_deadline;
+        match tokio::time::timeout(time, started).await {
+            Ok(started) => started.unwrap_or_else(|_| Err(ended())),
+            Err(_) => Err(PublishError::Deadline(session)),
+        }
     }
 
     /// Creates a session that begins with the events of another one up to `boundary` (inclusive; the whole log if `None`), live or not, as far as they are durable. It

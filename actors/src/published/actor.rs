@@ -95,11 +95,11 @@ struct EndGuard {
 impl Drop for EndGuard {
     fn drop(&mut self) {
         self.view.log.shut();
-        let knocked = self.view.gate.close().unwrap_or(true);
+        let mut knocked = self.view.gate.close().unwrap_or(true);
         let session = self.view.id().clone();
         if let Some(services) = self.services.upgrade() {
             if self.reason == EpochEnd::Disposed {
-                services.played.end(&session, self.view.epoch);
+                knocked |= services.played.end(&session, self.view.epoch);
             } else {
                 let_go(&services, &session, self.view.epoch);
             }

@@ -209,7 +209,7 @@ impl PublishedSession {
     /// Waits until everything that was put before is durable.
     ///
     /// # Errors
-    /// The first write that failed, after the others have come to their end; or that the publication has ended.
+    /// The first write that failed; or that the publication has ended, or that the disk did not answer in time.
     ///
     /// # Cancel safety
     /// Changes nothing: what was put goes on.
@@ -235,10 +235,12 @@ impl PublishedSession {
 
     async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> PublishedMessage) -> Result<T, PublishedError> {
         let (reply, answer) = oneshot::channel();
-        if self.actor.send_message(message(reply)).is_ok()
-            && let Ok(answer) = answer.await
-        {
-            return Ok(answer);
+        if self.actor.send_message(message(reply)).is_ok() {
+            match tokio::time::timeout(self.services.config.ask_deadline, answer).await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(_)) => {}
+                Err(_) => return Err(PublishedError::Write(WriteError::TimedOut)),
+            }
         }
         // The actor has ended: it failed, or somebody else has ended it.
         self.gone().await;
@@ -334,7 +336,9 @@ async fn end_lost(mut services: Arc<Services>, session: SessionId, epoch: Epoch)
             Ok(None) if services.is_draining() => {}
             // Ended; or somebody else came first, or its log cannot be gone on with.
             Ok(_) | Err(_) => {
-                services.played.end(&session, epoch);
+                if services.played.end(&session, epoch) {
+                    services.wake(&session, None);
+                }
                 return;
             }
         }

@@ -121,7 +121,9 @@ impl Lease {
     /// Nothing has begun.
     fn forget(mut self) {
         self.kept = true;
-        self.services.played.end(&self.session, self.epoch);
+        if self.services.played.end(&self.session, self.epoch) {
+            self.services.wake(&self.session, None);
+        }
     }
 }
 

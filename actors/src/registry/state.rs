@@ -125,7 +125,7 @@ impl RegistryState {
                 }
             }
             // Its epoch has lost the host that played it; it is ended, and until then it is nobody's.
-            None if services.played.of(&session).is_some() => {}
+            None if services.played.knock(&session) => {}
             None => self.start(myself, services, session, parent, Vec::new()),
         }
     }
@@ -413,7 +413,14 @@ impl RegistryState {
         let wanted = entry.rewake || knocked || pinned || awaited;
         match reason {
             // Its guard looks after what it has left.
-            EpochEnd::Failed | EpochEnd::Fenced if entry.is_published() => self.leave(myself, services, session, false),
+            EpochEnd::Failed | EpochEnd::Fenced if entry.is_published() => {
+                let parent = entry.parent.clone();
+                let knocked = knocked || entry.rewake;
+                self.leave(myself, services, session, false);
+                if knocked {
+                    self.wake(myself, services, session.clone(), parent);
+                }
+            }
             EpochEnd::Failed | EpochEnd::Fenced if !awaited => {
                 // What made it fail may still be there: look again, but not at once. Whoever fenced it may be gone by then; if not, looking costs little.
                 let parent = entry.parent.clone();

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use greenroom_session::{
-    event::{Body, EpochEnd, TurnEnd},
+    event::{Body, EpochEnd, Opaque, TurnEnd},
     id::{MessageId, SessionId},
     message::{Message, Source},
     store::{Accept, Op, Store},
@@ -177,4 +177,51 @@ fn a_turn_of_a_host_leaves_no_message_behind_that_another_would_serve() {
     });
     assert_eq!(store.store.reader().unwrap().inbox(&root, 9).unwrap().len(), 0);
     assert_eq!(epochs(&store, &root), [EpochEnd::Disposed]);
+}
+
+#[test]
+fn a_host_that_was_taken_for_dead_is_told_that_it_is_fenced_and_ends_nothing() {
+    let store = Witness::new();
+    let root = store.root("root", "worker");
+    on_paused_time(async {
+        let system = store.system(simple("worker")).await;
+        let host = system.host();
+        let session = publish(&host, &root).await;
+        let next = store.reopen();
+        let heir = next.system(simple("worker")).await;
+        let later = publish(&heir.host(), &root).await;
+        let error = session.append(Body::Opaque(Opaque { name: "desk/tidied".into(), data: serde_json::json!({}) })).unwrap_err();
+        assert_eq!(error.code(), "FENCED");
+        assert_eq!(session.end().await.unwrap_err().code(), "FENCED");
+        drop(session);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(host.services().played.is_empty());
+        assert_eq!(host.live_count(), 0);
+        later.end().await.unwrap();
+    });
+    assert_eq!(epochs(&store, &root), [EpochEnd::Lost, EpochEnd::Disposed]);
+}
+
+#[test]
+fn a_message_for_what_a_host_has_lost_is_served_when_that_is_ended() {
+    let store = Witness::new();
+    let root = store.root("root", "worker");
+    on_paused_time(async {
+        let system = store.system(simple("worker")).await;
+        let host = system.host();
+        let session = publish(&host, &root).await;
+        let mut occurrences = host.subscribe();
+        host.services().live.get(&root).unwrap().cell().kill();
+        until(&mut occurrences, |occurrence| matches!(occurrence, Occurrence::Ended { .. })).await;
+        // It is nobody's for a moment: what comes then is not refused.
+        let id = loop {
+            match host.send(&root, "hello", None).await {
+                Ok(id) => break id,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        until(&mut occurrences, |occurrence| matches!(occurrence, Occurrence::TurnEnded { .. })).await;
+        assert!(store.events(&root).iter().any(|event| matches!(&event.body, Body::TurnStart { message, .. } if *message == id)));
+        drop(session);
+    });
 }

@@ -94,7 +94,7 @@ pub mod stress;
 
 pub use greenroom_actors as actors;
 pub use greenroom_actors::{
-    Agent, Behavior, Delegate, Delegated, Host, Occurrence, RootHandle, Turn, TurnEnd, TurnError,
+    Agent, Behavior, Delegate, Delegated, Host, Occurrence, Publication, PublishedSession, RootHandle, Turn, TurnEnd, TurnError,
     catalog::{Descendant, Descendants, Entry, Listed, Listing, Status},
     rand,
 };

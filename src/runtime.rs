@@ -3,9 +3,9 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use greenroom_actors::{
-    Behavior, Config, Host, Occurrence, RootHandle, System, Turn, TurnEnd, TurnError,
+    Behavior, Config, Host, Occurrence, Publication, PublishedSession, RootHandle, System, Turn, TurnEnd, TurnError,
     catalog::{Descendants, Listing},
-    error::{ControlError, ListError, QueryError, SystemError},
+    error::{ControlError, ForkError, ListError, PublishError, QueryError, SystemError},
     host::{NewRoot, RootError},
     query::{EventLine, EventWindow, Page, SessionRecord, Trace},
 };
@@ -13,6 +13,7 @@ use greenroom_session::{
     clock::{Clock, IdSource},
     digest::{DigestError, StoreDigest},
     event::Event,
+    header::Header,
     id::{MessageId, Seq, SessionId},
     message::text_of,
     store::{Store, StoreError},
@@ -336,6 +337,29 @@ impl Runtime {
     /// The root may have been brought up; nothing keeps it then.
     pub async fn resume(&self, root: &SessionId) -> Result<RootHandle, RootError> {
         self.host.resume(root).await
+    }
+
+    /// Has a session live that the host plays itself, outside of any Activation: durable, listed as running, and never served by anybody else. See
+    /// [`Host::publish_session`].
+    ///
+    /// # Errors
+    /// [`PublishError`], as [`Host::publish_session`].
+    ///
+    /// # Cancel safety
+    /// The session may have been created; it does not stay live.
+    pub async fn publish_session(&self, publication: Publication) -> Result<PublishedSession, PublishError> {
+        self.host.publish_session(publication).await
+    }
+
+    /// Creates a session that begins with the durable events of another one up to `boundary`, inclusive, and goes its own way. See [`Host::fork`].
+    ///
+    /// # Errors
+    /// [`ForkError`], as [`Host::fork`].
+    ///
+    /// # Cancel safety
+    /// The fork may exist.
+    pub async fn fork(&self, source: &SessionId, boundary: Option<Seq>, child: Option<SessionId>) -> Result<Arc<Header>, ForkError> {
+        self.host.fork(source, boundary, child).await
     }
 
     /// Lists the children of a session, or the roots and orphans (sessions whose parent is not in the store) if `None`, waking none. Oldest first.

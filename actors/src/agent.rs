@@ -21,7 +21,7 @@ use crate::{
     live::LiveView,
     occurrence::Occurrence,
     race::race_point,
-    reach::{addressee, not_continuable},
+    reach::{addressee, not_continuable, played_by_host},
     services::Services,
     turn_core::{Effect, InHand, TurnCore},
 };
@@ -234,6 +234,7 @@ impl Agent {
         let stored;
         let header = match &live {
             Some(view) if view.continuable => &view.header,
+            Some(view) if view.is_published() => return Err(played_by_host(child)),
             Some(_) => return Err(not_continuable(child)),
             None => {
                 stored = addressee(services, child).await?;

@@ -16,7 +16,15 @@ use greenroom_session::{
 };
 use tokio::{sync::oneshot, time::Instant};
 
-use crate::{activation::ActivationMessage, error::ControlError, live::LiveView, race::race_point, services::Services, visit::visit};
+use crate::{
+    activation::ActivationMessage,
+    error::ControlError,
+    live::{LiveView, Player},
+    published,
+    race::race_point,
+    services::Services,
+    visit::visit,
+};
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,7 +118,7 @@ impl<'a> Asking<'a> {
             if let Some(view) = self.services.live.get(self.session) {
                 if self.left.is_some() {
                     // A request of this process is none that its poll would find.
-                    drop(view.actor.send_message(ActivationMessage::Requests));
+                    view.look_for_requests();
                 } else if let Some(answered) = self.ask_live(&view).await? {
                     return Ok(answered);
                 }
@@ -133,6 +141,10 @@ impl<'a> Asking<'a> {
 
     /// Asks the Activation. Returns `None` if it ended before it could answer.
     async fn ask_live(&self, view: &LiveView) -> Result<Option<(Outcome, u64)>, ControlError> {
+        let Player::Agent(actor) = &view.player else {
+            let reason = published::PLAYED_BY_HOST.into();
+            return Err(ControlError::NotResumable { session: self.session.clone(), reason, code: "NOT_RESUMABLE" });
+        };
         let (control, turn) = match &self.wish {
             Wish::Interrupt => {
                 // Named here and now: by the time that it is heard another turn may run.
@@ -143,7 +155,7 @@ impl<'a> Asking<'a> {
         };
         race_point!("ask-live");
         let (reply, answer) = oneshot::channel();
-        if view.actor.send_message(ActivationMessage::Ask { control, by: self.by, reply }).is_err() {
+        if actor.send_message(ActivationMessage::Ask { control, by: self.by, reply }).is_err() {
             return Ok(None);
         }
         match tokio::time::timeout_at(self.until, answer).await {

@@ -45,6 +45,7 @@
 //! - `supervisor`: starts the others, restarts them together, shuts them down in order.
 //! - `registry`: which sessions are live; decides who is started and who may settle.
 //! - `activation`: one live session; one turn at a time.
+//! - `published`: one live session that its host plays itself.
 //! - `journal`: the store's write side; one commit serves everybody who waits.
 //! - `query` and `catalog` are actors, too.
 
@@ -62,6 +63,7 @@ mod live;
 mod log;
 pub mod occurrence;
 mod pins;
+pub mod published;
 pub mod query;
 mod race;
 mod reach;
@@ -84,6 +86,7 @@ pub use config::Config;
 pub use delegate::{Delegate, Delegated};
 pub use host::{Host, RootHandle};
 pub use occurrence::Occurrence;
+pub use published::{Publication, PublishedSession};
 pub use system::System;
 pub use turn::Turn;
 

@@ -10,15 +10,25 @@ use std::{
 };
 
 use greenroom_session::{
+    event::EpochEnd,
     header::Header,
     id::{Epoch, SessionId},
 };
-use ractor::ActorRef;
+use ractor::{ActorCell, ActorRef};
 use tokio::sync::Notify;
 
-use crate::{activation::ActivationMessage, log::SessionLog};
+use crate::{activation::ActivationMessage, log::SessionLog, published::PublishedMessage};
 
-/// A live session: its header, its log's fold, and the gate to its Activation.
+/// Who plays a live session.
+#[derive(Debug, Clone)]
+pub(crate) enum Player {
+    /// An agent, by its behaviour.
+    Agent(ActorRef<ActivationMessage>),
+    /// Its host, who has published it: nobody serves its inbox.
+    Host(ActorRef<PublishedMessage>),
+}
+
+/// A live session: its header, its log's fold, and the gate to whoever plays it.
 pub(crate) struct LiveView {
     pub(crate) header: Arc<Header>,
     pub(crate) epoch: Epoch,
@@ -26,7 +36,7 @@ pub(crate) struct LiveView {
     pub(crate) continuable: bool,
     pub(crate) log: Arc<SessionLog>,
     pub(crate) gate: Gate,
-    pub(crate) actor: ActorRef<ActivationMessage>,
+    pub(crate) player: Player,
     /// Told at every wake, so that a turn that waits can look for notes.
     pub(crate) news: Notify,
 }
@@ -53,15 +63,54 @@ impl LiveView {
         self.gate.is_open()
     }
 
-    /// Tells the Activation that its inbox has changed. Returns false if the epoch has ended: then the Registry must be told.
+    /// Tells whether its host plays it, outside of any Activation.
+    pub(crate) fn is_published(&self) -> bool {
+        matches!(self.player, Player::Host(_))
+    }
+
+    /// Returns the actor behind it.
+    pub(crate) fn cell(&self) -> ActorCell {
+        match &self.player {
+            Player::Agent(actor) => actor.get_cell(),
+            Player::Host(actor) => actor.get_cell(),
+        }
+    }
+
+    /// Says that it stands in the table, and may act.
+    pub(crate) fn go(&self) {
+        match &self.player {
+            Player::Agent(actor) => drop(actor.send_message(ActivationMessage::Go)),
+            Player::Host(actor) => drop(actor.send_message(PublishedMessage::Go)),
+        }
+    }
+
+    /// Says that another process may have left a request. Those to a published session wait until somebody else holds it.
+    pub(crate) fn look_for_requests(&self) {
+        if let Player::Agent(actor) = &self.player {
+            drop(actor.send_message(ActivationMessage::Requests));
+        }
+    }
+
+    /// Has the epoch end without settling.
+    pub(crate) fn shut_down(&self) {
+        match &self.player {
+            Player::Agent(actor) => drop(actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed })),
+            Player::Host(actor) => drop(actor.send_message(PublishedMessage::Shutdown)),
+        }
+    }
+
+    /// Tells whoever plays it that its inbox has changed. Returns false if the epoch has ended: then the Registry must be told.
     pub(crate) fn wake(&self) -> bool {
         let knock = self.gate.knock();
         // Also when the Activation has not heard the knock before: the turn may have looked in between.
         self.news.notify_one();
         match knock {
             Knock::First => {
-                // An actor that ended without closing the gate is reported by its guard, which sees the knock.
-                drop(self.actor.send_message(ActivationMessage::Wake));
+                // An actor that ended without closing the gate is reported by its guard, which sees the knock. A host does not serve the inbox: the knock
+                // stays up for whoever plays the session next.
+                if let Player::Agent(actor) = &self.player {
+                    drop(actor.send_message(ActivationMessage::Wake));
+                }
                 true
             }
             Knock::Again => true,

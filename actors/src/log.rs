@@ -14,9 +14,10 @@ use std::{
 
 use greenroom_session::{
     clock::Clock,
+    compact::CompactError,
     event::{Body, Event},
     fold::Fold,
-    head::OpenTurn,
+    head::{FoldError, OpenTurn},
     id::Order,
     store::{Append, Claim, ClaimKind, Close, Done, Fence, Op, Refused},
     turns::Claimed,
@@ -41,6 +42,8 @@ pub(crate) struct SessionLog {
 struct Inner {
     fold: Fold,
     broken: Option<WriteError>,
+    /// Nothing more may be put: the epoch has ended, or whoever wrote is gone.
+    closed: bool,
     /// A claim is under way.
     claiming: bool,
     /// What came since, in order.
@@ -61,12 +64,45 @@ enum Claiming {
     UnderWay(oneshot::Receiver<ClaimResult>),
 }
 
+/// Why an event was not put into its place. Nothing has changed.
+#[derive(Debug)]
+pub(crate) enum NotPut {
+    /// The log was closed.
+    Closed,
+    /// An earlier write failed.
+    Broken(WriteError),
+    /// The event cannot be written, or cannot follow.
+    Refused {
+        /// Stable code.
+        code: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+    /// The compaction cannot be.
+    Compact(CompactError),
+}
+
+impl From<CompactError> for NotPut {
+    fn from(error: CompactError) -> Self {
+        Self::Compact(error)
+    }
+}
+
+/// Code of an event that cannot follow what its log holds.
+pub(crate) const EVENT_REFUSED: &str = "EVENT_REFUSED";
+
+impl From<FoldError> for NotPut {
+    fn from(error: FoldError) -> Self {
+        Self::Refused { code: EVENT_REFUSED, message: error.to_string() }
+    }
+}
+
 /// Code of a write that came after its turn had ended.
 pub(crate) const TURN_ENDED: &str = "TURN_ENDED";
 
 impl SessionLog {
     pub(crate) fn new(fold: Fold, fence: Fence, journal: JournalHandle, clock: Arc<dyn Clock>) -> Self {
-        Self { fence, journal, clock, inner: Mutex::new(Inner { fold, broken: None, claiming: false, deferred: VecDeque::new() }) }
+        Self { fence, journal, clock, inner: Mutex::new(Inner { fold, broken: None, closed: false, claiming: false, deferred: VecDeque::new() }) }
     }
 
     /// Looks at the fold. The look must be short: appends wait for it.
@@ -101,6 +137,53 @@ impl SessionLog {
                 pending
             }
         }
+    }
+
+    /// Puts events that are made for their places, taking messages out of the inbox, and hands them over in one step. Where one of them cannot follow nothing
+    /// changes: other than with [`SessionLog::append`] the log is as good as before.
+    pub(crate) fn put(&self, make: impl FnOnce(&Fold, u64) -> Result<Vec<Event>, NotPut>, take: Vec<Order>) -> Result<(Arc<[Event]>, Pending), NotPut> {
+        let time = self.clock.now_ms();
+        let mut inner = self.lock();
+        inner.is_writable()?;
+        let events = make(&inner.fold, time)?;
+        for event in &events {
+            greenroom_session::codec::check_event(event).map_err(|error| NotPut::Refused { code: error.code(), message: error.to_string() })?;
+        }
+        match &*events {
+            // The common case costs no copy of what a model sees.
+            [event] => inner.fold.apply_event(event)?,
+            events => {
+                let mut fold = inner.fold.clone();
+                for event in events {
+                    fold.apply_event(event)?;
+                }
+                inner.fold = fold;
+            }
+        }
+        let events: Arc<[Event]> = events.into();
+        let [pending] = self.journal.submit([Op::Append(Append { fence: self.fence.clone(), events: events.clone(), take })]);
+        Ok((events, pending))
+    }
+
+    /// Ends the epoch after everything that was put, whatever is pending: nothing can be put from here on.
+    pub(crate) fn end(&self, last: impl FnOnce(&Fold) -> Vec<Body>) -> Result<Pending, NotPut> {
+        let time = self.clock.now_ms();
+        let mut inner = self.lock();
+        inner.is_writable()?;
+        inner.closed = true;
+        let events = at(last(&inner.fold), inner.fold.head().next_seq, time);
+        let [pending] = self.journal.submit([Op::Close(Close { fence: self.fence.clone(), events, unless_pending: false })]);
+        Ok(pending)
+    }
+
+    /// Lets nothing more be put. What was put goes on.
+    pub(crate) fn shut(&self) {
+        self.lock().closed = true;
+    }
+
+    /// Tells why nothing can be put, if so.
+    pub(crate) fn writable(&self) -> Result<(), NotPut> {
+        self.lock().is_writable()
     }
 
     /// Opens the next turn, or joins notes to the open one.
@@ -216,6 +299,14 @@ impl SessionLog {
 }
 
 impl Inner {
+    fn is_writable(&self) -> Result<(), NotPut> {
+        match &self.broken {
+            Some(error) => Err(NotPut::Broken(error.clone())),
+            None if self.closed => Err(NotPut::Closed),
+            None => Ok(()),
+        }
+    }
+
     fn place(&mut self, mut bodies: Vec<Body>, time: u64) -> Result<Arc<[Event]>, WriteError> {
         if let Some(error) = &self.broken {
             return Err(error.clone());

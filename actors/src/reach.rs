@@ -12,10 +12,14 @@ use greenroom_session::{
 };
 use serde_json::Value;
 
-use crate::{error::DeliverError, services::Services};
+use crate::{error::DeliverError, published::PLAYED_BY_HOST, services::Services};
 
 pub(crate) fn not_continuable(id: &SessionId) -> DeliverError {
     DeliverError::NotResumable { child: id.to_string(), reason: "it has no supported continuation state; do not try again".into() }
+}
+
+pub(crate) fn played_by_host(id: &SessionId) -> DeliverError {
+    DeliverError::NotResumable { child: id.to_string(), reason: PLAYED_BY_HOST.into() }
 }
 
 /// Returns the header of a child that takes messages and is not live.

@@ -23,7 +23,7 @@ use crate::{
     journal::{JournalHandle, Pending},
     live::{LiveTable, LiveView},
     occurrence::Occurrence,
-    pins::Pins,
+    pins::{Pins, Played},
     query::QueryMessage,
     race::race_point,
     readers::Readers,
@@ -47,6 +47,7 @@ pub(crate) struct Services {
     /// The whole system is shutting down: no generation follows.
     pub(crate) ending: AtomicBool,
     pub(crate) pins: Pins,
+    pub(crate) played: Played,
     /// The generation after this one, and who was to be woken before it began.
     pub(crate) successor: OnceLock<Arc<Services>>,
     pub(crate) missed: Mutex<Vec<(SessionId, Option<SessionId>)>>,

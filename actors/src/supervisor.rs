@@ -27,7 +27,7 @@ use crate::{
     journal::{Journal, JournalArgs, JournalHandle},
     live::LiveTable,
     occurrence::Occurrence,
-    pins::Pins,
+    pins::{Pins, Played},
     query::{Query, QueryState},
     readers::Readers,
     registry::{Registry, RegistryArgs, RegistryMessage},
@@ -108,8 +108,8 @@ impl Actor for Supervisor {
         }
         tracing::error!(%reason, "an actor of the runtime has died; a new generation begins");
         state.end_generation().await;
-        let pins = state.services.pins.clone();
-        let (services, cells) = launch(&state.config, &state.store, &state.occurrences, state.with_query, pins).await?;
+        let kept = (state.services.pins.clone(), state.services.played.clone());
+        let (services, cells) = launch(&state.config, &state.store, &state.occurrences, state.with_query, kept).await?;
         for cell in &cells {
             cell.link(myself.get_cell());
         }
@@ -132,11 +132,11 @@ impl SupervisorState {
             cell.stop(Some("its generation has ended".into()));
         }
         for view in &live {
-            view.actor.stop(Some("its generation has ended".into()));
+            view.cell().stop(Some("its generation has ended".into()));
         }
         for view in &live {
             // A turn that blocks its thread cannot be waited for; its appends are fenced by the next epoch.
-            drop(view.actor.get_cell().wait(Some(self.config.shutdown_grace)).await);
+            drop(view.cell().wait(Some(self.config.shutdown_grace)).await);
         }
         for cell in &self.cells {
             drop(cell.wait(Some(self.config.shutdown_grace)).await);
@@ -179,6 +179,8 @@ async fn take_up(services: &Arc<Services>) {
             tracing::warn!(%error, "the store could not be asked for what was live");
             Vec::new()
         });
+    // What a host played is ended by whoever has that to do, and woken by nobody.
+    let left = left.into_iter().filter(|session| services.played.of(session).is_none());
     for session in services.pins.all().into_iter().chain(left) {
         services.wake(&session, None);
     }
@@ -191,7 +193,7 @@ pub(crate) async fn launch(
     store: &Arc<dyn Store>,
     occurrences: &broadcast::Sender<Occurrence>,
     with_query: bool,
-    pins: Pins,
+    (pins, played): (Pins, Played),
 ) -> Result<(Arc<Services>, Vec<ActorCell>), ActorProcessingErr> {
     let readers = Readers::new(store.clone());
     let live = LiveTable::default();
@@ -223,6 +225,7 @@ pub(crate) async fn launch(
         draining: AtomicBool::new(false),
         ending: AtomicBool::new(false),
         pins,
+        played,
         successor: OnceLock::new(),
         missed: Mutex::default(),
     });

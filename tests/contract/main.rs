@@ -8,6 +8,8 @@ mod catalog;
 mod descendants;
 mod listing;
 mod query;
+mod fork;
+mod publish;
 mod watched;
 mod world;
 

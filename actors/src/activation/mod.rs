@@ -44,7 +44,7 @@ use crate::{
     behavior::{Behavior, TurnEnd, TurnError},
     control::Answered,
     error::WriteError,
-    live::{Gate, LiveView},
+    live::{Gate, LiveView, Player},
     log::SessionLog,
     occurrence::Occurrence,
     race::race_point,
@@ -209,8 +209,15 @@ impl Actor for Activation {
     async fn pre_start(&self, myself: ActorRef<ActivationMessage>, args: ActivationArgs) -> Result<ActivationState, ActorProcessingErr> {
         let continuable =
             args.log.look(|fold| matches!(fold.descriptor(), DescriptorState::One { parsed: Ok(descriptor), .. } if descriptor.mode == Mode::Continuable));
-        let view =
-            Arc::new(LiveView { header: args.header, epoch: args.epoch, continuable, log: args.log, gate: Gate::new(), actor: myself, news: Notify::new() });
+        let view = Arc::new(LiveView {
+            header: args.header,
+            epoch: args.epoch,
+            continuable,
+            log: args.log,
+            gate: Gate::new(),
+            player: Player::Agent(myself),
+            news: Notify::new(),
+        });
         let guard = EndGuard {
             registry: args.registry,
             services: Arc::downgrade(&args.services),

@@ -89,6 +89,8 @@ async fn bring_up(
         }
         // Made before anything is written, so that a behaviour that cannot be made uses no attempt.
         let behavior = agent_of(services, &session, &fold)?();
+        race_point!("before-open");
+        // The last look before the write: what a generation that is over begins, the next one may not find.
         if services.is_draining() {
             return Err(ActivateError::Draining);
         }
@@ -97,7 +99,6 @@ async fn bring_up(
         // Requests come before the first turn: what they are about must not begin meanwhile.
         let asked = fold.head().pending_controls > 0;
         let claim = (slot.is_some() && !asked).then(|| services.now());
-        race_point!("before-open");
         let open = Open { session: session.clone(), epoch, events: begin.clone().into(), claim };
         let claimed = match services.journal.commit(Op::Open(open)).await {
             Ok(Done::Opened { claimed }) => claimed,

@@ -3,7 +3,10 @@
 mod activate;
 mod control;
 mod deliver;
+mod fork;
 mod list;
+mod publish;
+mod published;
 mod query;
 mod start;
 mod system;
@@ -12,7 +15,10 @@ mod write;
 pub use activate::ActivateError;
 pub use control::ControlError;
 pub use deliver::DeliverError;
+pub use fork::ForkError;
 pub use list::ListError;
+pub use publish::PublishError;
+pub use published::PublishedError;
 pub use query::QueryError;
 pub use start::StartError;
 pub use system::SystemError;
@@ -28,4 +34,4 @@ macro_rules! into_turn_error {
     )* };
 }
 
-into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError);
+into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError, ForkError, PublishError, PublishedError);

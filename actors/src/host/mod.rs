@@ -1,5 +1,6 @@
 //! The host: the authority of whoever owns the store, and the handles that keep roots.
 
+mod publish;
 mod root;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -26,6 +27,7 @@ use crate::{
     live::LiveView,
     occurrence::Occurrence,
     query::{self, EventLine, EventWindow, Page, QueryMessage, SessionPage, Trace, Window},
+    reach::played_by_host,
     registry::RegistryMessage,
     services::Services,
 };
@@ -131,7 +133,7 @@ impl Host {
     /// With an id of the caller's choice the same call again is the same acceptance. A runtime actor that dies meanwhile is survived.
     ///
     /// # Errors
-    /// [`DeliverError::NotResumable`] if there is no such session, [`DeliverError::Busy`] if its inbox is full, [`DeliverError::Message`] for a text over
+    /// [`DeliverError::NotResumable`] if there is no such session or its host has published it here, [`DeliverError::Busy`] if its inbox is full, [`DeliverError::Message`] for a text over
     /// the limit, [`DeliverError::Conflict`] if the id was used with another text, [`DeliverError::Draining`] during a shutdown, and
     /// [`DeliverError::Write`] if the store failed: only with the code `INDETERMINATE` may the message have been accepted all the same.
     ///
@@ -147,7 +149,11 @@ impl Host {
             if services.is_ending() || (services.is_draining() && !again) {
                 return Err(DeliverError::Draining);
             }
-            match services.accept(session, None, None, message.clone()).await {
+            let live = services.live.get(session);
+            if live.as_deref().is_some_and(LiveView::is_published) {
+                return Err(played_by_host(session));
+            }
+            match services.accept(session, live.as_deref(), None, message.clone()).await {
                 Ok(_) => return Ok(id),
                 Err(WriteError::Ended) if again => {
                     // The same id is safe: ask the next generation.
@@ -455,7 +461,10 @@ impl Host {
             let mut stuck = unread;
             let mut woken = false;
             for (id, head) in runnable {
-                if patience.tries(&id, &head) {
+                if services.played.of(&id).is_some() {
+                    // Its turns are its host's affair; what waits in its inbox cannot run.
+                    stuck.extend((head.pending_turns + head.pending_wakes > 0).then_some(id));
+                } else if patience.tries(&id, &head) {
                     drop(services.registry.send_message(RegistryMessage::Wake { session: id, parent: None }));
                     woken = true;
                 } else {

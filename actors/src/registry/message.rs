@@ -5,7 +5,7 @@ use std::sync::Arc;
 use greenroom_session::{event::EpochEnd, id::SessionId};
 use tokio::sync::oneshot;
 
-use crate::{error::ActivateError, live::LiveView};
+use crate::{error::ActivateError, live::LiveView, published::Publishing};
 
 /// Counts starts, so that a late message of one is never taken for another's.
 pub(crate) type Incarnation = u64;
@@ -27,6 +27,8 @@ pub(crate) enum RegistryMessage {
         /// Gets the live session.
         reply: oneshot::Sender<Result<Arc<LiveView>, ActivateError>>,
     },
+    /// Have a session live that its host plays itself, if nobody else has.
+    Publish(Box<Publishing>),
     /// A handle that kept a session is gone.
     Release {
         /// The session.
@@ -67,6 +69,11 @@ pub(crate) enum RegistryMessage {
         reason: EpochEnd,
         /// Whether somebody knocked while it ended.
         knocked: bool,
+    },
+    /// Answer when everything that was said before has been heard.
+    Heard {
+        /// Gets told.
+        reply: oneshot::Sender<()>,
     },
     /// Answer when no live session is owned by this one.
     WhenChildless {

@@ -1,9 +1,10 @@
 //! The Registry: which sessions are live.
 //!
-//! **Messages.** `Wake` from senders whose receiver is not live, `Ensure` from root handles, `Started` from its own start tasks, `Settle` and
+//! **Messages.** `Wake` from senders whose receiver is not live, `Ensure` from root handles, `Publish` from hosts, `Started` from its own start tasks, `Settle` and
 //! `Ended` from Activations, `WhenChildless` from turns that wait, `WhenQuiet` and `Drain` from the host.
 //! **State.** One entry per session that is starting, live or closing; nothing of a settled one. The published table of live sessions is
-//! written here alone. Ownership is derived: a child is owned while both it and its header's parent have an entry.
+//! written here alone. Ownership is derived: a child is owned while both it and its header's parent have an entry. A session that its host plays keeps no
+//! parent from settling and counts as quiet; only a shutdown ends it before its parent.
 //! **Order.** Its mailbox is the one order in which sessions start, settle and end. A wake that meets a session on its way out
 //! waits in the entry and starts the next epoch.
 //! **End.** Its Activations are linked to it and end with it; a new generation starts from what is on disk.
@@ -65,6 +66,7 @@ impl Actor for Registry {
         match message {
             RegistryMessage::Wake { session, parent } => state.wake(&myself, &services, session, parent),
             RegistryMessage::Ensure { session, reply } => state.ensure(&myself, &services, session, reply),
+            RegistryMessage::Publish(publishing) => state.publish(&myself, &services, publishing),
             RegistryMessage::Release { session } => state.release(&session),
             RegistryMessage::Started { session, incarnation, result } => state.started(&myself, &services, session, incarnation, result),
             RegistryMessage::Settle { session, incarnation, reply } => {
@@ -75,6 +77,7 @@ impl Actor for Registry {
             }
             RegistryMessage::Stays { session, incarnation } => state.stays(&services, &session, incarnation),
             RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
+            RegistryMessage::Heard { reply } => drop(reply.send(())),
             RegistryMessage::WhenChildless { parent, reply } => {
                 state.changed.insert(parent.clone());
                 enlist(state.childless.entry(parent).or_default(), reply);

@@ -12,11 +12,12 @@ use tokio::sync::oneshot;
 
 use super::message::{Incarnation, RegistryMessage};
 use crate::{
-    activation::{ActivationMessage, StartRequest, start},
-    error::{ActivateError, WriteError},
+    activation::{StartRequest, start},
+    error::{ActivateError, PublishError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
     pins::Pins,
+    published::{self, PLAYED_BY_HOST, Publishing},
     services::Services,
 };
 
@@ -31,6 +32,35 @@ pub(super) struct Entry {
     /// It asked to settle and was refused for its children.
     wants_settle: bool,
     idle: bool,
+    host: Host,
+}
+
+/// What a host has to do with a session.
+#[derive(Debug)]
+enum Host {
+    /// Nothing.
+    None,
+    /// It would publish it if its start should find nothing to do.
+    Waits(Box<Publishing>),
+    /// It plays it, or is about to.
+    Plays,
+}
+
+impl Entry {
+    fn is_published(&self) -> bool {
+        matches!(self.host, Host::Plays)
+    }
+
+    /// Returns the host that waits, which then does no longer.
+    fn take_host(&mut self) -> Option<Box<Publishing>> {
+        match std::mem::replace(&mut self.host, Host::None) {
+            Host::Waits(publishing) => Some(publishing),
+            host => {
+                self.host = host;
+                None
+            }
+        }
+    }
 }
 
 /// Somebody who waits for a session to be live.
@@ -94,12 +124,18 @@ impl RegistryState {
                     }
                 }
             }
+            // Its epoch has lost the host that played it; it is ended, and until then it is nobody's.
+            None if services.played.knock(&session) => {}
             None => self.start(myself, services, session, parent, Vec::new()),
         }
     }
 
     pub(super) fn ensure(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, reply: Waiting) {
         match self.entries.get_mut(&session) {
+            Some(entry) if entry.is_published() => {
+                let played = ActivateError::NotResumable { session, reason: PLAYED_BY_HOST.into(), code: "NOT_RESUMABLE" };
+                drop(reply.send(Err(played)));
+            }
             Some(entry) => match &entry.state {
                 State::Live(view) if view.is_open() => drop(reply.send(Ok(view.clone()))),
                 _ => {
@@ -113,7 +149,7 @@ impl RegistryState {
 
     pub(super) fn release(&mut self, session: &SessionId) {
         if !self.pins.has(session)
-            && let Some(Entry { state: State::Live(view), .. }) = self.entries.get(session)
+            && let Some(Entry { state: State::Live(view), host: Host::None | Host::Waits(_), .. }) = self.entries.get(session)
         {
             view.wake();
         }
@@ -124,19 +160,43 @@ impl RegistryState {
             refuse(waiting, &ActivateError::Draining);
             return;
         }
+        let keep = self.pins.has(&session);
+        let incarnation = self.enter(services, &session, parent, waiting);
+        let request = StartRequest { session, incarnation, keep };
+        tokio::spawn(start(services.clone(), myself.clone(), request));
+    }
+
+    fn enter(&mut self, services: &Services, session: &SessionId, parent: Option<SessionId>, waiting: Vec<Waiting>) -> Incarnation {
         self.next += 1;
         let incarnation = self.next;
-        let keep = self.pins.has(&session);
         if let Some(parent) = &parent {
             self.owned.entry(parent.clone()).or_default().insert(session.clone());
         }
-        self.entries.insert(
-            session.clone(),
-            Entry { incarnation, parent, state: State::Starting { asked: false }, rewake: false, waiting, wants_settle: false, idle: false },
-        );
-        services.live.begin(&session);
-        let request = StartRequest { session, incarnation, keep };
-        tokio::spawn(start(services.clone(), myself.clone(), request));
+        let state = State::Starting { asked: false };
+        let entry = Entry { incarnation, parent, state, rewake: false, waiting, wants_settle: false, idle: false, host: Host::None };
+        self.entries.insert(session.clone(), entry);
+        services.live.begin(session);
+        incarnation
+    }
+
+    /// Has a session live for its host, unless somebody has it live already.
+    pub(super) fn publish(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, publishing: Box<Publishing>) {
+        let session = publishing.session().clone();
+        match self.entries.get_mut(&session) {
+            // A look that finds nothing to do takes a moment and is nobody's residency.
+            Some(Entry { state: State::Starting { .. }, host: host @ Host::None, .. }) => *host = Host::Waits(publishing),
+            Some(_) => publishing.refuse(PublishError::Live(session)),
+            None if services.is_draining() => publishing.refuse(PublishError::Draining),
+            None => self.begin_publication(myself, services, publishing, false),
+        }
+    }
+
+    fn begin_publication(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, publishing: Box<Publishing>, rewake: bool) {
+        let incarnation = self.enter(services, publishing.session(), None, Vec::new());
+        if let Some(entry) = self.entries.get_mut(publishing.session()) {
+            (entry.host, entry.rewake) = (Host::Plays, rewake);
+        }
+        tokio::spawn(published::start(services.clone(), myself.clone(), *publishing, incarnation));
     }
 
     pub(super) fn started(
@@ -150,7 +210,7 @@ impl RegistryState {
         let Some(entry) = self.entry(&session, incarnation) else {
             // Nobody waits for this start any more; what it opened must not stay open.
             if let Ok(Some(view)) = result {
-                shut_down(&view);
+                view.shut_down();
             }
             return;
         };
@@ -162,6 +222,7 @@ impl RegistryState {
                 let rewake = std::mem::take(&mut entry.rewake);
                 let asked = matches!(entry.state, State::Starting { asked: true });
                 let waiting = std::mem::take(&mut entry.waiting);
+                let publish = entry.take_host();
                 entry.parent.clone_from(&parent);
                 entry.state = State::Live(view.clone());
                 if let Some(parent) = parent {
@@ -169,9 +230,9 @@ impl RegistryState {
                 }
                 services.live.insert(view.clone());
                 // Only now may it act: whatever it says of itself meets an entry that knows it.
-                drop(view.actor.send_message(ActivationMessage::Go));
+                view.go();
                 if asked {
-                    drop(view.actor.send_message(ActivationMessage::Requests));
+                    view.look_for_requests();
                 }
                 if rewake {
                     view.wake();
@@ -179,8 +240,11 @@ impl RegistryState {
                 for reply in waiting {
                     drop(reply.send(Ok(view.clone())));
                 }
+                if let Some(publishing) = publish {
+                    publishing.refuse(PublishError::Live(view.id().clone()));
+                }
                 if services.is_draining() {
-                    shut_down(&view);
+                    view.shut_down();
                 }
             }
             Ok(None) => {
@@ -219,7 +283,7 @@ impl RegistryState {
 
     /// Removes an entry, and starts the session again if somebody waits for it.
     fn leave(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: &SessionId, again: bool) {
-        let Some(entry) = self.entries.remove(session) else { return };
+        let Some(mut entry) = self.entries.remove(session) else { return };
         services.live.remove(session);
         if self.gone.contains_key(session) {
             self.changed.insert(session.clone());
@@ -228,25 +292,36 @@ impl RegistryState {
             && let Some(children) = self.owned.get_mut(parent)
         {
             children.remove(session);
-            if children.is_empty() {
+            let was_last = children.is_empty();
+            if was_last {
                 self.owned.remove(parent);
-                if self.childless.contains_key(parent) {
-                    self.changed.insert(parent.clone());
+            }
+            let is_free = !is_kept(&self.owned, &self.entries, parent);
+            if is_free && self.childless.contains_key(parent) {
+                self.changed.insert(parent.clone());
+            }
+            if let Some(Entry { state: State::Live(view), wants_settle, .. }) = self.entries.get_mut(parent) {
+                if is_free && std::mem::take(wants_settle) {
+                    view.wake();
                 }
-                if let Some(Entry { state: State::Live(view), wants_settle, .. }) = self.entries.get_mut(parent) {
-                    if std::mem::take(wants_settle) {
-                        view.wake();
-                    }
-                    if services.is_draining() {
-                        shut_down(view);
-                    }
+                if was_last && services.is_draining() {
+                    view.shut_down();
                 }
             }
         }
-        if again {
-            self.start(myself, services, session.clone(), entry.parent, entry.waiting);
-        } else {
-            refuse(entry.waiting, &ActivateError::Write(WriteError::Ended));
+        match entry.take_host() {
+            // A host that asked while somebody looked for work comes before what that look would be repeated for.
+            Some(publishing) if entry.waiting.is_empty() && !services.is_draining() => self.begin_publication(myself, services, publishing, again),
+            publish => {
+                if again {
+                    self.start(myself, services, session.clone(), entry.parent, entry.waiting);
+                } else {
+                    refuse(entry.waiting, &ActivateError::Write(WriteError::Ended));
+                }
+                if let Some(publishing) = publish {
+                    self.publish(myself, services, publishing);
+                }
+            }
         }
     }
 
@@ -258,7 +333,7 @@ impl RegistryState {
                 // A wake is answered by a claim, which leaves requests alone.
                 match &mut entry.state {
                     State::Starting { asked } => *asked = true,
-                    State::Live(view) | State::Closing(view) => drop(view.actor.send_message(ActivationMessage::Requests)),
+                    State::Live(view) | State::Closing(view) => view.look_for_requests(),
                 }
                 self.wake(myself, services, session, None);
             } else {
@@ -296,7 +371,7 @@ impl RegistryState {
     }
 
     pub(super) fn may_settle(&mut self, session: &SessionId, incarnation: Incarnation) -> bool {
-        let (owns, pinned) = (self.owned.contains_key(session), self.pins.has(session));
+        let (owns, pinned) = (is_kept(&self.owned, &self.entries, session), self.pins.has(session));
         let Some(entry) = self.entry(session, incarnation) else { return false };
         let State::Live(view) = &entry.state else { return false };
         if pinned {
@@ -317,7 +392,7 @@ impl RegistryState {
             && let State::Closing(view) = &entry.state
         {
             if is_due {
-                shut_down(view);
+                view.shut_down();
             }
             entry.state = State::Live(view.clone());
         }
@@ -337,6 +412,15 @@ impl RegistryState {
         let awaited = !entry.waiting.is_empty();
         let wanted = entry.rewake || knocked || pinned || awaited;
         match reason {
+            // Its guard looks after what it has left.
+            EpochEnd::Failed | EpochEnd::Fenced if entry.is_published() => {
+                let parent = entry.parent.clone();
+                let knocked = knocked || entry.rewake;
+                self.leave(myself, services, session, false);
+                if knocked {
+                    self.wake(myself, services, session.clone(), parent);
+                }
+            }
             EpochEnd::Failed | EpochEnd::Fenced if !awaited => {
                 // What made it fail may still be there: look again, but not at once. Whoever fenced it may be gone by then; if not, looking costs little.
                 let parent = entry.parent.clone();
@@ -360,13 +444,15 @@ impl RegistryState {
         // In an order that a seed repeats.
         free.sort_by(|a, b| a.id().cmp(b.id()));
         for view in free {
-            shut_down(view);
+            view.shut_down();
         }
     }
 
     /// Tells whether nothing is live but kept sessions without work.
     fn is_quiet(&mut self) -> bool {
-        let is_restless = |session: &SessionId, entry: &Entry| !(entry.idle && matches!(entry.state, State::Live(_)) && self.pins.has(session));
+        let is_kept_idle = |session: &SessionId, entry: &Entry| entry.idle && matches!(entry.state, State::Live(_)) && self.pins.has(session);
+        // What its host does with a session that it plays is not waited for.
+        let is_restless = |session: &SessionId, entry: &Entry| !(entry.is_published() || is_kept_idle(session, entry));
         let still = self.restless.as_ref().and_then(|session| self.entries.get_key_value(session)).filter(|(session, entry)| is_restless(session, entry));
         if still.is_none() {
             self.restless = self.entries.iter().find(|(session, entry)| is_restless(session, entry)).map(|(session, _)| session.clone());
@@ -376,7 +462,7 @@ impl RegistryState {
 
     pub(super) fn answer_waiters(&mut self) {
         let changed = std::mem::take(&mut self.changed);
-        tell(&mut self.childless, &changed, |parent| !self.owned.contains_key(parent));
+        tell(&mut self.childless, &changed, |parent| !is_kept(&self.owned, &self.entries, parent));
         tell(&mut self.gone, &changed, |session| !self.entries.contains_key(session));
         if !self.quiet.is_empty() && self.is_quiet() {
             for reply in self.quiet.drain(..) {
@@ -391,9 +477,10 @@ impl RegistryState {
     }
 }
 
-/// Has an Activation end without settling.
-fn shut_down(view: &LiveView) {
-    drop(view.actor.send_message(ActivationMessage::Shutdown { reason: EpochEnd::Disposed }));
+/// Tells whether a session owns a live one that keeps it from settling.
+fn is_kept(owned: &HashMap<SessionId, HashSet<SessionId>>, entries: &HashMap<SessionId, Entry>, session: &SessionId) -> bool {
+    let counts = |child: &SessionId| entries.get(child).is_none_or(|entry| !entry.is_published());
+    owned.get(session).is_some_and(|children| children.iter().any(counts))
 }
 
 /// Answers those who wait for a session that does not come up.

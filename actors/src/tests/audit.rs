@@ -1,6 +1,9 @@
 //! An audit of the logs that knows nothing of the fold: what each says by itself, and whether what was promised became true.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    sync::atomic::Ordering,
+};
 
 use greenroom_session::{
     event::{Body, Event, TurnEnd as Reason},
@@ -17,7 +20,11 @@ pub(super) fn audit(store: &Witness, ledger: &Ledger, served: bool) -> Vec<Strin
     let mut reader = store.store.reader().unwrap();
     let mut logs = HashMap::new();
     for session in reader.find("", usize::MAX).unwrap() {
-        let mut log = AuditedLog::default();
+        // A fork's log is another's, up to where it goes its own way.
+        if reader.header(&session).unwrap().is_some_and(|header| header.parent.is_some() && header.depth == 0) {
+            continue;
+        }
+        let mut log = AuditedLog { played: ledger.played.load(Ordering::Relaxed), ..AuditedLog::default() };
         for event in reader.events(&session, 0, usize::MAX).unwrap() {
             log.read(&event, &mut |id| match reader.message(&session, id).unwrap() {
                 Some(MessageState::Taken(order)) => Some(order),
@@ -162,6 +169,8 @@ struct AuditedLog {
     answered: BTreeSet<MessageId>,
     aborted: BTreeSet<u64>,
     wrong: Vec<String>,
+    /// Its host may have played it.
+    played: bool,
 }
 
 impl AuditedLog {
@@ -296,7 +305,7 @@ impl AuditedLog {
             if order.is_none() {
                 self.say(seq, format!("{message} was never accepted or still waits"));
             }
-            if order <= self.last_turn_order {
+            if order <= self.last_turn_order && !self.played {
                 self.say(seq, format!("{message} of order {order:?} is served after {:?}", self.last_turn_order));
             }
             self.last_turn_order = order.max(self.last_turn_order);

@@ -10,13 +10,14 @@ use std::{
 
 use futures::future::join_all;
 use greenroom_session::{
-    id::{MessageId, OwnerId},
+    event::{Body, Opaque},
+    id::{MessageId, OwnerId, SessionId},
     store::{CommitError, Done, Op, Reader, Refused, Store, StoreError, memory::MemoryStore},
 };
 
 use super::audit::audit;
 use super::support::{Ledger, PATIENCE, Witness, ends, play};
-use crate::{Config, Delegate, Host, System, TurnEnd, host::NewRoot};
+use crate::{Config, Delegate, Host, Publication, System, TurnEnd, host::NewRoot};
 
 /// Runs a test on two workers, and fails if it does not come to its end.
 fn on_threads<T>(test: impl Future<Output = T>) -> T {
@@ -238,4 +239,37 @@ fn an_ask_that_is_not_answered_in_time_is_indeterminate_and_safe_to_repeat() {
         let log = host.load(root.id()).await.unwrap();
         assert_eq!(log.fold.begun(), 1, "one message, one turn");
     });
+}
+
+#[test]
+fn a_host_waits_for_no_disk_for_ever_and_what_it_put_goes_on() {
+    let store = Arc::new(Hanging { inner: MemoryStore::new(), hang: AtomicBool::new(false), key: Mutex::new(()) });
+    let config = Config { ask_deadline: Duration::from_millis(100), ..config() };
+    let desk = SessionId::new("desk").unwrap();
+    on_threads(async {
+        let system = System::start(config, store.clone(), true).await.unwrap();
+        let session = system.host().publish_session(Publication::root(desk.clone(), NewRoot::new("host", "desk").opened)).await.unwrap();
+        let session = Arc::new(session);
+        {
+            let _key = super::support::lock(&store.key);
+            store.hang.store(true, Ordering::Release);
+            let codes = futures::executor::block_on(tokio::runtime::Handle::current().spawn({
+                let session = session.clone();
+                async move {
+                    // Its place is certain before the disk has been asked.
+                    assert_eq!(session.append(Body::Opaque(Opaque { name: "desk/tidied".into(), data: serde_json::json!({}) })).unwrap().seq, 3);
+                    [session.flush().await.err(), session.begin_turn("late", None).await.err(), session.end().await.err()].map(|error| error.unwrap().code())
+                }
+            }));
+            assert_eq!(codes.unwrap(), ["INDETERMINATE"; 3]);
+        }
+        store.hang.store(false, Ordering::Release);
+        while session.head().is_ok() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        system.shutdown().await;
+    });
+    let events = store.inner.reader().unwrap().events(&desk, 3, usize::MAX).unwrap();
+    let types: Vec<_> = events.iter().map(|event| event.body.type_name().to_owned()).collect();
+    assert_eq!(types, ["desk/tidied", "turn/start", "user/message", "turn/end", "activation/end"]);
 }

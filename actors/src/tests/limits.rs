@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::support::{Barrier, PATIENCE, Witness, ends, lock, on_paused_time, play, quiet, simple, until};
-use crate::{Config, Delegate, Host, Occurrence, TurnEnd, activation::ActivationMessage, registry::RegistryMessage};
+use crate::{Config, Delegate, Host, Occurrence, TurnEnd, activation::ActivationMessage, live::Player, registry::RegistryMessage};
 
 /// Registers `gated`, whose every turn waits at the gate.
 fn gated(config: &mut Config, gate: &Barrier) {
@@ -336,8 +336,9 @@ fn a_slot_in_the_mailbox_of_an_activation_that_is_killed_comes_back() {
             for _ in 0..round {
                 tokio::task::yield_now().await;
             }
-            drop(view.actor.send_message(ActivationMessage::Slot(slot)));
-            view.actor.kill();
+            let Player::Agent(actor) = &view.player else { panic!("an agent plays it") };
+            drop(actor.send_message(ActivationMessage::Slot(slot)));
+            view.cell().kill();
             drop(handle);
             gate.open(1);
             for _ in 0..3 {

@@ -170,7 +170,7 @@ fn a_turn_does_not_outlive_its_activation() {
         gate.reached().await;
         // The first run of the closure's copy is the one that hangs.
         let before = dropped.load(Ordering::SeqCst);
-        host.services().live.get(&root).unwrap().actor.kill();
+        host.services().live.get(&root).unwrap().cell().kill();
         calm(&host).await;
         assert!(dropped.load(Ordering::SeqCst) > before, "the hung turn of a killed activation goes on");
     });

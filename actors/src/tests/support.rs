@@ -211,6 +211,8 @@ pub(super) struct Ledger {
     pub(super) runs: Mutex<Vec<(SessionId, u64, MessageId, u32)>>,
     pub(super) told: Mutex<Vec<(SessionId, Told)>>,
     pub(super) complaints: Mutex<Vec<String>>,
+    /// Whether hosts play sessions in this world: they serve what they say themselves before what waits.
+    pub(super) played: AtomicBool,
     /// Whether epochs may be lost in this world, and settlement notices with them.
     pub(super) lossy: AtomicBool,
 }

@@ -75,7 +75,7 @@ pub(super) fn deliver_against_kill(store: &Witness, ledger: &Arc<Ledger>) {
                 }
                 let live = host.services().live.all();
                 if let Some(view) = live.get(usize::try_from(roll(2)).unwrap()) {
-                    view.actor.kill();
+                    view.cell().kill();
                 }
             }
         };

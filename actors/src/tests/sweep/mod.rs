@@ -2,6 +2,7 @@
 
 mod cast;
 mod crashes;
+mod publishing;
 mod requests;
 mod residency;
 mod run;

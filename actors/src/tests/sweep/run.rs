@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     crashes::{deliver_against_crash, deliver_against_kill, shutdown_against_delivery, take_over_from_the_living},
+    publishing::{publish_against_delivery, publish_against_shutdown, publish_against_the_end_of_a_generation},
     requests::{interrupt_against_end, requests_against_crash, requests_from_outside, withdraw_against_claim},
     residency::{awaiting, deliver_against_settle, resume_against_resume, tree},
 };
@@ -25,7 +26,7 @@ const SEEDS: u64 = 3_000;
 
 type World = fn(&Witness, &Arc<Ledger>);
 
-const WORLDS: [(&str, World); 12] = [
+const WORLDS: [(&str, World); 15] = [
     ("deliver against settle", deliver_against_settle),
     ("deliver against crash", deliver_against_crash),
     ("deliver against the kill of an activation", deliver_against_kill),
@@ -38,6 +39,9 @@ const WORLDS: [(&str, World); 12] = [
     ("withdraw against claim", withdraw_against_claim),
     ("requests of another process", requests_from_outside),
     ("requests against crash", requests_against_crash),
+    ("publish against delivery", publish_against_delivery),
+    ("publish against shutdown", publish_against_shutdown),
+    ("publish against the end of a generation", publish_against_the_end_of_a_generation),
 ];
 
 /// Runs one seed and returns what is wrong with what it left, and the points that it hit.

@@ -1,0 +1,24 @@
+//! The behaviour contract, in one binary: real actors over every store. `docs/contract.md` names the test that holds each promise.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking, also in its helpers")]
+#![cfg(feature = "sqlite")]
+#![allow(dead_code, reason = "what makes a world is there before everything that uses it")]
+
+mod author;
+mod catalog;
+mod watched;
+mod world;
+
+/// A file that is no module would never be compiled, and its tests never run.
+#[test]
+fn every_file_of_this_folder_is_a_module() {
+    let this = include_str!("main.rs");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/contract");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        // A folder is a module, too: its files are listed by the file of its name.
+        let is_code = path.is_dir() || path.extension().is_some_and(|extension| extension == "rs");
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let is_module = !is_code || name == "main" || this.contains(&format!("\nmod {name};"));
+        assert!(is_module, "{} is not listed in tests/contract/main.rs", path.display());
+    }
+}

@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use crate::author::crc32c;
 use greenroom::session::{
     codec::{event_crc, message_crc},
     descriptor::Descriptor,
@@ -98,7 +99,7 @@ pub(crate) fn body_of(line: &[u8]) -> (String, bool) {
 /// The checksum that fits the text of a record.
 pub(crate) fn crc_of(session: &str, body: &[u8]) -> u32 {
     if body.starts_with(b"{\"version\":") {
-        return crc32c::crc32c(&[b"h\0", body].concat());
+        return crc32c(&[b"h\0", body].concat());
     }
     match body.strip_prefix(b"{\"order\":") {
         Some(rest) => {

@@ -5,6 +5,9 @@
 
 mod author;
 mod catalog;
+#[cfg(feature = "cli")]
+mod damage;
+mod files;
 mod watched;
 mod world;
 

@@ -77,8 +77,8 @@ pub(crate) async fn answer_of(services: &Arc<Services>, child: &SessionId) -> Re
             drop(gone.await);
         }
         let id = child.clone();
-        let log = services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| TurnError::new(error.code(), error.to_string()))?;
-        let head = log.fold.head();
+        let fold = services.readers.read(move |reader| reader.folded(&id)).await.map_err(|error| TurnError::new(error.code(), error.to_string()))?;
+        let head = fold.head();
         if head.has_work() {
             if services.is_draining() {
                 // The child was cut off; whoever waits for it is about to be, too.
@@ -87,11 +87,11 @@ pub(crate) async fn answer_of(services: &Arc<Services>, child: &SessionId) -> Re
             if !patience.tries(child, head) {
                 return Err(TurnError::new("NOT_RESUMABLE", format!("child {child} has work and cannot run")));
             }
-            services.wake(child, log.fold.header().parent.as_ref());
+            services.wake(child, fold.header().parent.as_ref());
             continue;
         }
         return match head.last.as_ref().map(|last| (&*last.kind, last.code.clone())) {
-            Some(("completed" | "max_tokens", _)) => Ok(log.fold.last_said().map(|message| text_of(&message.content)).unwrap_or_default()),
+            Some(("completed" | "max_tokens", _)) => Ok(fold.last_said().map(|message| text_of(&message.content)).unwrap_or_default()),
             Some((kind, code)) => Err(TurnError::new(code.unwrap_or_else(|| kind.to_uppercase()), format!("child {child} ended {kind}"))),
             None => Err(TurnError::new("NOT_STARTED", format!("child {child} has not run"))),
         };

@@ -13,6 +13,7 @@ pub const HEADER_VERSION: u64 = 1;
 /// use greenroom_session::{header::{HEADER_VERSION, Header, NewSession}, id::SessionId};
 /// let header: Header = NewSession::root(SessionId::new("root")?).at(1_000);
 /// assert_eq!((header.version, header.created_at), (HEADER_VERSION, 1_000));
+/// assert!(!header.is_subagent() && !header.is_fork());
 /// assert_eq!((header.parent, header.depth), (None, 0));
 /// # Ok::<(), greenroom_session::id::IdError>(())
 /// ```
@@ -31,11 +32,23 @@ pub struct Header {
     /// How many leading events were inherited from another session.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub seed_length: Seq,
-    /// 0 in a root, the parent's + 1 in a child.
+    /// 0 in a root and in a fork, the parent's + 1 in a child.
     pub depth: u32,
     /// Absolute working folder.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cwd: Option<String>,
+}
+
+impl Header {
+    /// Tells whether it is the header of a child: of a session that a subagent lives in, whatever its log says.
+    pub fn is_subagent(&self) -> bool {
+        self.parent.is_some() && self.depth > 0
+    }
+
+    /// Tells whether it is the header of a fork: of a copy that goes its own way and is nobody's child.
+    pub fn is_fork(&self) -> bool {
+        self.parent.is_some() && self.depth == 0
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde asks for")]
@@ -49,8 +62,9 @@ fn is_zero(n: &u64) -> bool {
 /// use greenroom_session::{header::NewSession, id::SessionId};
 /// let root = NewSession::root(SessionId::new("r")?);
 /// let child = NewSession::child(SessionId::new("c")?, root.id.clone(), root.depth);
-/// assert_eq!(child.depth, 1);
-/// assert_eq!(child.parent, Some(root.id));
+/// let fork = NewSession::fork(SessionId::new("f")?, child.id.clone());
+/// assert_eq!((child.depth, fork.depth), (1, 0));
+/// assert_eq!((child.parent, fork.parent), (Some(root.id), Some(child.id)));
 /// # Ok::<(), greenroom_session::id::IdError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +75,7 @@ pub struct NewSession {
     pub parent: Option<SessionId>,
     /// How many leading events are inherited.
     pub seed_length: Seq,
-    /// Depth below the root.
+    /// Depth below the root; 0 in a fork.
     pub depth: u32,
     /// Absolute working folder.
     pub cwd: Option<String>,
@@ -76,6 +90,11 @@ impl NewSession {
     /// Describes a child of a parent at `parent_depth`.
     pub fn child(id: SessionId, parent: SessionId, parent_depth: u32) -> Self {
         Self { id, parent: Some(parent), seed_length: 0, depth: parent_depth.saturating_add(1), cwd: None }
+    }
+
+    /// Describes a fork of a session: a copy that is nobody's child.
+    pub fn fork(id: SessionId, source: SessionId) -> Self {
+        Self { id, parent: Some(source), seed_length: 0, depth: 0, cwd: None }
     }
 
     /// Returns the header with its time.

@@ -77,7 +77,7 @@ pub enum Verdict {
         /// Where its descriptor stands.
         descriptor: Seq,
     },
-    /// Neither: a plain fork, listed nowhere.
+    /// Neither: a fork, or a child that no descriptor describes; listed nowhere.
     Plain,
     /// A session whose descriptor cannot be used.
     Broken {
@@ -86,8 +86,11 @@ pub enum Verdict {
     },
 }
 
-/// Says what a log says its session is.
+/// Says what a log says its session is. A fork is told by its header, whatever its log holds.
 pub fn verdict(fold: &Fold) -> Verdict {
+    if fold.header().is_fork() {
+        return Verdict::Plain;
+    }
     if let Some(root) = fold.root() {
         return Verdict::Root { label: root.label.clone(), agent: root.agent.clone() };
     }
@@ -103,6 +106,62 @@ pub fn verdict(fold: &Fold) -> Verdict {
             descriptor: *seq,
         },
     }
+}
+
+/// What follows from a log, in short: what a store may keep beside it.
+///
+/// ```
+/// use greenroom_session::{listing::{Summary, Verdict}, store::Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let summary = Summary::of(&store.reader()?.load(&root)?.fold);
+/// assert_eq!(summary.head.next_seq, 2);
+/// assert!(matches!(summary.verdict, Verdict::Root { .. }));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// What the session is doing.
+    pub head: Head,
+    /// What it is.
+    pub verdict: Verdict,
+}
+
+impl Summary {
+    /// Takes from a fold what a listing needs.
+    pub fn of(fold: &Fold) -> Self {
+        Self { head: fold.head().clone(), verdict: verdict(fold) }
+    }
+}
+
+/// A session as what is kept beside its log describes it, no log read.
+///
+/// ```
+/// use greenroom_session::{listing::Described, store::Store};
+/// # use greenroom_session as gs;
+/// # let store = gs::store::memory::MemoryStore::new();
+/// # let root = gs::id::SessionId::new("root")?;
+/// # let create = gs::store::Create::root(gs::header::NewSession::root(root.clone()), "editor", "story");
+/// # gs::store::Store::commit(&store, &[gs::store::Op::Create(create)])?;
+/// let mut reader = store.reader()?;
+/// let roots = reader.children(None, None, 10)?;
+/// let described: Described = reader.rows(&roots)?.remove(0)?;
+/// assert_eq!(described.row.map(|row| row.head.next_seq), Some(2));
+/// assert!(!described.has_children);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// The derived row; absent where it is missing, damaged or stale, so that only the log can tell.
+    pub row: Option<Summary>,
+    /// Whether any session names it as its parent and is a subagent by its header, or has a header that cannot be read.
+    pub has_children: bool,
+    /// The live process that holds it, as far as this can be told without the log: where there is no row, ask
+    /// [`Reader::holder`](crate::store::Reader::holder) once the head is known.
+    pub holder: Option<OwnerId>,
 }
 
 /// What a listing shows of one session.
@@ -129,7 +188,7 @@ pub struct Description {
     pub verdict: Verdict,
     /// What it is doing.
     pub head: Head,
-    /// Whether any session names it as its parent and is a subagent.
+    /// Whether any session names it as its parent and is a subagent by its header, or has a header that cannot be read.
     pub has_children: bool,
     /// The live process that holds it.
     pub holder: Option<OwnerId>,

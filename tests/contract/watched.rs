@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt, io,
+    ops::ControlFlow,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -11,9 +12,11 @@ use greenroom_session::{
     check::{Checked, Finding, Rebuilt},
     codec::DecodeError,
     event::Event,
+    fold::Fold,
+    head::Head,
     header::Header,
     id::{MessageId, OwnerId, Seq, SessionId},
-    listing::{Cursor, Description},
+    listing::{Cursor, Described, Description},
     message::InboxRecord,
     store::{CommitError, Done, ExportError, Lease, LoadError, Log, Member, MessageState, Op, Reader, Refused, Store, StoreError, Traced},
 };
@@ -360,6 +363,10 @@ impl Reader for WatchedReader {
         self.of_session(id, Call::Load, |reader| reader.load(id))
     }
 
+    fn fold(&mut self, id: &SessionId, see: &mut dyn FnMut(&Event) -> ControlFlow<()>) -> Result<Option<Fold>, LoadError> {
+        self.of_session(id, Call::Load, |reader| reader.fold(id, see))
+    }
+
     fn events(&mut self, id: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError> {
         let plan = self.watch.begin(id.as_str(), Call::Events);
         let answer = match (&plan.events, plan.fault) {
@@ -382,6 +389,26 @@ impl Reader for WatchedReader {
         let plan = self.watch.begin(key(parent), Call::Children);
         let answer = if plan.fault.is_some() { Err(Fault::of_store()) } else { self.reader.children(parent, after, limit) };
         plan.end(answer)
+    }
+
+    fn rows(&mut self, children: &[Traced]) -> Result<Vec<Result<Described, LoadError>>, StoreError> {
+        let ids: Vec<SessionId> = children.iter().map(|child| child.id.clone()).collect();
+        self.of_children(Call::Rows, &ids, |reader| reader.rows(children))
+    }
+
+    fn family_rows(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Member<Described>>, StoreError> {
+        let plan = self.watch.begin(key(parent), Call::Children);
+        let (children, rows): (Vec<Traced>, Vec<_>) = match plan.fault {
+            Some(_) => return Err(Fault::of_store()),
+            None => self.reader.family_rows(parent, after, limit)?.into_iter().unzip(),
+        };
+        let ids: Vec<SessionId> = children.iter().map(|child| child.id.clone()).collect();
+        let rows = plan.end(self.of_children(Call::Rows, &ids, |_| Ok(rows))?);
+        Ok(children.into_iter().zip(rows).collect())
+    }
+
+    fn holder(&mut self, id: &SessionId, head: &Head) -> Result<Option<OwnerId>, StoreError> {
+        self.reader.holder(id, head)
     }
 
     fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {

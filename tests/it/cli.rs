@@ -231,11 +231,12 @@ pub(crate) fn child(store: &dyn Store, name: &str, parent: &str, descriptor: &De
     commit(store, Op::Create(Create::child(NewSession::child(id(name), id(parent), 0), Vec::new(), descriptor, None, time).unwrap()));
 }
 
-/// A child whose descriptor is this data, whatever it is.
+/// A child whose descriptor is this data, whatever it is; without any, a fork.
 pub(crate) fn odd_child(store: &dyn Store, name: &str, parent: &str, descriptor: Option<Value>, time: u64) {
+    let session = if descriptor.is_some() { NewSession::child(id(name), id(parent), 0) } else { NewSession::fork(id(name), id(parent)) };
     let bodies = descriptor.map(Body::Descriptor).into_iter().chain([Body::EndSeed {}]);
     let events = bodies.zip(0..).map(|(body, seq)| body.at(seq, time)).collect();
-    commit(store, Op::Create(Create { session: NewSession::child(id(name), id(parent), 0), time, events, message: None }));
+    commit(store, Op::Create(Create { session, time, events, message: None }));
 }
 
 pub(crate) fn accept(store: &dyn Store, name: &str, message: &str, text: &str) {

@@ -10,7 +10,7 @@ use greenroom_session::{
     header::Header,
     id::SessionId,
     recover::begin_epoch,
-    store::{Done, Fence, LoadError, Log, Op, Open, Reader, Refused, StoreError},
+    store::{Done, Fence, LoadError, Op, Open, Reader, Refused, StoreError},
     turns::Claimed,
 };
 use ractor::{Actor, ActorRef};
@@ -85,8 +85,7 @@ async fn bring_up(
     for look in 1..=LOOKS {
         let id = session.clone();
         let read = move |reader: &mut dyn Reader| {
-            let Log { fold, events } = reader.load(&id)?;
-            drop(events);
+            let fold = reader.folded(&id)?;
             let is_own_ancestor = closes_a_cycle(reader, fold.header())?;
             Ok::<_, LoadError>((fold, is_own_ancestor))
         };

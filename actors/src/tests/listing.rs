@@ -104,9 +104,9 @@ fn a_broken_child_is_a_diagnostic_beside_healthy_ones_and_a_plain_fork_is_none()
     let root = store.root("root", "worker");
     store.child(&root, "a", "worker");
     let create = |name: &str, body: Option<serde_json::Value>| {
+        let session = if body.is_some() { NewSession::child(id(name), root.clone(), 0) } else { NewSession::fork(id(name), root.clone()) };
         let bodies = body.map(Body::Descriptor).into_iter().chain([Body::EndSeed {}]);
         let events: Vec<_> = bodies.zip(0..).map(|(body, seq)| body.at(seq, 0)).collect();
-        let session = NewSession::child(id(name), root.clone(), 0);
         store.commit(&[Op::Create(Create { session, time: 0, events: events.into(), message: None })]).unwrap().remove(0).unwrap();
     };
     create("b", Some(serde_json::json!({"version": 99})));

@@ -11,8 +11,9 @@ use crate::{
 
 /// Checks a header against its parent's, and the way up from it where something is wrong there.
 ///
-/// Depths that count rule a cycle out, so that only a depth that does not count makes it walk. A cycle is told once: by the session of the smallest id
-/// whose depth does not count. `find` returns a header, or `None` where there is no such session; a header that is damaged is told by its own session.
+/// Depths that count rule a cycle out, so that only a depth that does not count makes it walk: a wrong one, or that of a fork, which counts from nothing.
+/// A cycle is told once: by the session of the smallest id whose depth does not count. `find` returns a header, or `None` where there is no such session; a
+/// header that is damaged is told by its own session.
 ///
 /// # Errors
 /// [`StoreError`] if the store failed.
@@ -31,6 +32,7 @@ pub fn lineage(header: &Header, mut find: impl FnMut(&SessionId) -> Result<Optio
     if !counts(header, &above) {
         match cycle(header, above.clone(), find)? {
             Some(length) => tell(Class::LineageCycle, format!("it is its own ancestor, {length} up")),
+            None if header.is_fork() => {}
             None => tell(Class::HeaderConflict, format!("depth {} below a parent of depth {}", header.depth, above.depth)),
         }
     }

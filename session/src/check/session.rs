@@ -402,6 +402,10 @@ impl SessionCheck {
         if header.parent.is_none() && header.depth != 0 {
             self.find(Place::Header, Class::HeaderConflict, format!("a root at depth {}", header.depth));
         }
+        if header.is_fork() {
+            // It needs no descriptor, and nobody looks at one.
+            return;
+        }
         let Some(fold) = self.fold.as_ref().filter(|_| self.log_whole && self.ended_seed) else { return };
         let (place, class, what) = match fold.descriptor() {
             _ if fold.root().is_some() => return,

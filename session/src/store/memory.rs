@@ -5,27 +5,27 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    fmt, io,
-    ops::Bound,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
 };
 
 use super::{
-    CommitError, Create, Done, ExportError, Lease, LoadError, Log, MessageState, Op, Reader, Refused, Store, StoreError, Traced, Verbatim,
+    CommitError, Create, Done, Op, Reader, Refused, Store, StoreError, Verbatim,
     entry::{Creation, Entry, First, Trail},
 };
 use crate::{
     codec::{check_event, check_message, encode_header},
     event::Event,
     fold::Fold,
-    header::Header,
-    id::{MessageId, OwnerId, Seq, SessionId},
+    id::{OwnerId, Seq, SessionId},
     limits::MAX_INTEGER,
-    listing::{Cursor, Description, Verdict, verdict},
-    message::InboxRecord,
+    listing::{Verdict, verdict},
 };
 
+mod read;
 mod transfer;
+
+use read::MemoryReader;
 
 /// A store in memory. Clones share one store.
 ///
@@ -204,7 +204,7 @@ impl MemoryStore {
         if let Some(message) = &op.message {
             entry.enter(message);
         }
-        family.subagents += u64::from(!matches!(entry.verdict, Verdict::Plain));
+        family.subagents += u64::from(header.is_subagent());
         family.children.insert((header.created_at, header.id.clone()));
         self.shared.insert(entry);
         Ok(Done::Created { header, existing: false })
@@ -284,152 +284,5 @@ impl Shared {
     fn all(&self) -> Vec<(SessionId, Arc<Mutex<MemoryEntry>>)> {
         let sessions = self.sessions();
         sessions.names.iter().filter_map(|id| sessions.entries.get(id).map(|entry| (id.clone(), entry.clone()))).collect()
-    }
-}
-
-#[derive(Debug)]
-struct MemoryReader {
-    shared: Arc<Shared>,
-}
-
-impl MemoryReader {
-    fn entry(&self, id: &SessionId) -> Result<Arc<Mutex<MemoryEntry>>, LoadError> {
-        let sessions = self.shared.sessions();
-        sessions.entries.get(id).cloned().ok_or_else(|| match sessions.missing(id) {
-            Refused::Removed(id) => LoadError::Removed(id),
-            _ => LoadError::NotFound(id.clone()),
-        })
-    }
-}
-
-impl Reader for MemoryReader {
-    fn header(&mut self, id: &SessionId) -> Result<Option<Arc<Header>>, LoadError> {
-        Ok(self.shared.entry(id).map(|entry| lock(&entry).header.clone()))
-    }
-
-    fn is_removed(&mut self, id: &SessionId) -> Result<bool, StoreError> {
-        Ok(self.shared.sessions().removed.contains(id))
-    }
-
-    fn export(&mut self, id: &SessionId, line: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), ExportError> {
-        let whole = lock(&*self.entry(id)?).whole();
-        whole.export(line)
-    }
-
-    fn load(&mut self, id: &SessionId) -> Result<Log, LoadError> {
-        let entry = self.entry(id)?;
-        let entry = lock(&entry);
-        let mut fold = Fold::new(entry.header.clone());
-        for event in entry.log.iter() {
-            fold.apply_event(event).map_err(|source| LoadError::Fold { session: id.clone(), source })?;
-        }
-        for record in entry.inbox.values() {
-            fold.apply_message(record.clone());
-        }
-        for tombstone in entry.held_tombstones() {
-            fold.apply_taken(&tombstone);
-        }
-        fold.set_next_order(entry.head.next_order);
-        Ok(Log { events: entry.log.iter().cloned().collect(), fold })
-    }
-
-    fn events(&mut self, id: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError> {
-        let entry = self.entry(id)?;
-        let entry = lock(&entry);
-        Ok(entry.log.from(from).take(limit).cloned().collect())
-    }
-
-    fn inbox(&mut self, id: &SessionId, limit: usize) -> Result<Vec<InboxRecord>, LoadError> {
-        let entry = self.entry(id)?;
-        let entry = lock(&entry);
-        Ok(entry.inbox.values().take(limit).cloned().collect())
-    }
-
-    fn message(&mut self, id: &SessionId, message: &MessageId) -> Result<Option<MessageState>, LoadError> {
-        let entry = self.entry(id)?;
-        let entry = lock(&entry);
-        Ok(entry.orders.get(message).map(|order| if entry.inbox.contains_key(order) { MessageState::Pending(*order) } else { MessageState::Taken(*order) }))
-    }
-
-    fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {
-        let mut found: Vec<(u64, SessionId)> = {
-            let families = lock(&self.shared.families);
-            let later = |key: &&(u64, SessionId)| after.is_none_or(|cursor| (key.0, &key.1) > (cursor.created_at, &cursor.id));
-            let of = |parent: Option<&SessionId>| families.get(&parent.cloned()).into_iter().flat_map(|family| family.children.iter().filter(later).cloned());
-            match parent {
-                Some(parent) => of(Some(parent)).take(limit).collect(),
-                // Roots, and the children of parents that are not here.
-                None => families
-                    .keys()
-                    .filter(|parent| parent.as_ref().is_none_or(|id| self.shared.entry(id).is_none()))
-                    .flat_map(|parent| of(parent.as_ref()))
-                    .collect(),
-            }
-        };
-        found.sort();
-        found.truncate(limit);
-        Ok(found
-            .into_iter()
-            .filter_map(|(created_at, id)| self.shared.entry(&id).map(|entry| Traced { id, created_at, header: Ok(lock(&entry).header.clone()) }))
-            .collect())
-    }
-
-    fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
-        Ok(children
-            .iter()
-            .map(|child| {
-                let (verdict, head, holder) = if verify {
-                    let log = self.load(&child.id)?;
-                    (verdict(&log.fold), log.fold.head().clone(), self.shared.holder(&lock(&*self.entry(&child.id)?)))
-                } else {
-                    let entry = self.entry(&child.id)?;
-                    let entry = lock(&entry);
-                    (entry.verdict.clone(), entry.head.clone(), self.shared.holder(&entry))
-                };
-                let has_children = lock(&self.shared.families).get(&Some(child.id.clone())).is_some_and(|family| family.subagents > 0);
-                Ok(Description { verdict, head, has_children, holder })
-            })
-            .collect())
-    }
-
-    fn find(&mut self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError> {
-        let sessions = self.shared.sessions();
-        Ok(sessions
-            .names
-            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
-            .take_while(|id| id.as_str().starts_with(prefix))
-            .take(limit)
-            .cloned()
-            .collect())
-    }
-
-    fn alias(&mut self, parent: &SessionId, alias: &str) -> Result<Option<SessionId>, StoreError> {
-        Ok(lock(&self.shared.families).get(&Some(parent.clone())).and_then(|family| family.aliases.get(alias).cloned()))
-    }
-
-    fn runnable(&mut self, root: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError> {
-        let mut found = Vec::new();
-        for (id, entry) in self.shared.all() {
-            let wanted = {
-                let entry = lock(&entry);
-                entry.head.wants_holder() && self.shared.holder(&entry).is_none()
-            };
-            if wanted && self.shared.in_tree(&id, root) {
-                found.push(id);
-                if found.len() == limit {
-                    break;
-                }
-            }
-        }
-        Ok(found)
-    }
-
-    fn leases(&mut self, root: Option<&SessionId>) -> Result<Vec<Lease>, StoreError> {
-        let all = self.shared.all();
-        Ok(all
-            .into_iter()
-            .filter_map(|(id, entry)| lock(&entry).owner.clone().map(|owner| Lease { session: id, alive: self.shared.is_alive(&owner), owner }))
-            .filter(|lease| self.shared.in_tree(&lease.session, root))
-            .collect())
     }
 }

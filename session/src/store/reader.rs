@@ -1,6 +1,6 @@
 //! Reading committed state.
 
-use std::{fmt, io, sync::Arc};
+use std::{fmt, io, ops::ControlFlow, sync::Arc};
 
 use super::{ExportError, LoadError, StoreError};
 use crate::{
@@ -8,9 +8,10 @@ use crate::{
     codec::DecodeError,
     event::Event,
     fold::Fold,
+    head::Head,
     header::Header,
     id::{MessageId, Order, OwnerId, Seq, SessionId},
-    listing::{Cursor, Description},
+    listing::{Cursor, Described, Description, Summary},
     message::InboxRecord,
 };
 
@@ -59,8 +60,8 @@ pub struct Traced {
     pub header: Result<Arc<Header>, DecodeError>,
 }
 
-/// A child, and what a listing shows of it.
-pub type Member = (Traced, Result<Description, LoadError>);
+/// A child, and what is said of it.
+pub type Member<T = Description> = (Traced, Result<T, LoadError>);
 
 /// Where a message stands.
 ///
@@ -151,13 +152,28 @@ pub trait Reader: Send + fmt::Debug {
     /// [`ExportError::Load`] naming the damaged record, after the lines before it; [`ExportError::Sink`] with the error of `line`.
     fn export(&mut self, id: &SessionId, line: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), ExportError>;
 
-    /// Reads a whole session. Costs its length.
+    /// Reads a whole session. Costs its length, in memory too.
     ///
     /// # Errors
     /// [`LoadError`] naming the damaged record.
     fn load(&mut self, id: &SessionId) -> Result<Log, LoadError>;
 
-    /// Reads the events from `from` (inclusive), at most `limit`, in order.
+    /// Folds a whole session and keeps none of its events: `see` gets each of them in order, and may stop, so that the answer is `None`. Reads the log
+    /// once; memory is what the fold holds (the surface and the inbox), whatever the length of the log.
+    ///
+    /// # Errors
+    /// [`LoadError`] naming the damaged record; what was seen before it stands in the log.
+    fn fold(&mut self, id: &SessionId, see: &mut dyn FnMut(&Event) -> ControlFlow<()>) -> Result<Option<Fold>, LoadError>;
+
+    /// Folds a whole session as [`Reader::fold`] does, for whoever wants no events.
+    ///
+    /// # Errors
+    /// [`LoadError`] naming the damaged record.
+    fn folded(&mut self, id: &SessionId) -> Result<Fold, LoadError> {
+        self.fold(id, &mut |_| ControlFlow::Continue(()))?.ok_or_else(|| LoadError::NotFound(id.clone()))
+    }
+
+    /// Reads the events from `from` (inclusive), at most `limit`, in order. They are checked one by one and not folded.
     ///
     /// # Errors
     /// [`LoadError`] naming the damaged record.
@@ -183,11 +199,38 @@ pub trait Reader: Send + fmt::Debug {
     /// [`StoreError`] if the store failed; a damaged header is a value.
     fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError>;
 
-    /// Says of each child what a listing shows, in the same order. With `verify` the logs are read, else the derived rows where they are good.
+    /// Says of each child what is known of it without its log, in the same order: from the derived rows in SQLite, from what this opening remembers of
+    /// files in a folder of JSON Lines. Reads no log, neither a child's nor a grandchild's.
     ///
     /// # Errors
     /// [`StoreError`] if the store failed for all; damage or loss of one is a value.
-    fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError>;
+    fn rows(&mut self, children: &[Traced]) -> Result<Vec<Result<Described, LoadError>>, StoreError>;
+
+    /// Reads children as [`Reader::children`] does and says of each what [`Reader::rows`] does, of one moment where the store has moments.
+    ///
+    /// # Errors
+    /// As both.
+    fn family_rows(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Member<Described>>, StoreError> {
+        let children = self.children(parent, after, limit)?;
+        let rows = self.rows(&children)?;
+        Ok(children.into_iter().zip(rows).collect())
+    }
+
+    /// Returns the live process that holds a session whose log says this head.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed.
+    fn holder(&mut self, id: &SessionId, head: &Head) -> Result<Option<OwnerId>, StoreError>;
+
+    /// Says of each child what a listing shows, in the same order. With `verify` the logs are read, else the derived rows where they are good. A log that
+    /// is read costs its length in time, and not in memory.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed for all; damage or loss of one is a value.
+    fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
+        let rows = self.rows(children)?;
+        children.iter().zip(rows).map(|(child, row)| apart(complete(self, &child.id, row, verify))).collect()
+    }
 
     /// Reads children as [`Reader::children`] does and says of each what [`Reader::describe`] does, of one moment where the store has moments.
     ///
@@ -261,5 +304,24 @@ pub trait Reader: Send + fmt::Debug {
         // A store without rows or files of its own has nothing else.
         let _ = see;
         Ok(())
+    }
+}
+
+/// Says what a listing shows of a session, from its row or from its log.
+fn complete<R: Reader + ?Sized>(reader: &mut R, id: &SessionId, row: Result<Described, LoadError>, verify: bool) -> Result<Description, LoadError> {
+    let Described { row, has_children, holder } = row?;
+    if let Some(Summary { head, verdict }) = row.filter(|_| !verify) {
+        return Ok(Description { verdict, head, has_children, holder });
+    }
+    let Summary { head, verdict } = Summary::of(&reader.folded(id)?);
+    let holder = reader.holder(id, &head)?;
+    Ok(Description { verdict, head, has_children, holder })
+}
+
+/// Lets trouble with one session be a value, and trouble with the store an error.
+pub(super) fn apart<T>(result: Result<T, LoadError>) -> Result<Result<T, LoadError>, StoreError> {
+    match result {
+        Err(LoadError::Store(error)) => Err(error),
+        other => Ok(other),
     }
 }

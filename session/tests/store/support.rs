@@ -153,9 +153,9 @@ pub(crate) fn child(id: &str, parent: &str, alias: Option<&str>, time: u64) -> C
     Create::child(NewSession::child(sid(id), sid(parent), 0), vec![], &descriptor, None, time).unwrap()
 }
 
-/// A session without a descriptor: listed nowhere.
+/// A fork: listed nowhere.
 pub(crate) fn fork(id: &str, parent: &str, time: u64) -> Create {
-    Create { session: NewSession::child(sid(id), sid(parent), 0), time, events: Arc::new([Body::EndSeed {}.at(0, time)]), message: None }
+    Create { session: NewSession::fork(sid(id), sid(parent)), time, events: Arc::new([Body::EndSeed {}.at(0, time)]), message: None }
 }
 
 pub(crate) fn turn(id: &str) -> Message {

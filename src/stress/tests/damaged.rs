@@ -1,12 +1,14 @@
 //! A reader of a store whose logs and inboxes somebody has changed.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use greenroom_session::{
     event::Event,
+    fold::Fold,
+    head::Head,
     header::Header,
-    id::{MessageId, Seq, SessionId},
-    listing::{Cursor, Description},
+    id::{MessageId, OwnerId, Seq, SessionId},
+    listing::{Cursor, Described},
     message::InboxRecord,
     store::{ExportError, Lease, LoadError, Log, MessageState, Reader, StoreError, Traced},
 };
@@ -51,6 +53,9 @@ impl<F: FnMut(&SessionId, Records<'_>) + Send> Reader for Damaged<F> {
     fn load(&mut self, _: &SessionId) -> Result<Log, LoadError> {
         unimplemented!("the audit asks no fold")
     }
+    fn fold(&mut self, _: &SessionId, _: &mut dyn FnMut(&Event) -> ControlFlow<()>) -> Result<Option<Fold>, LoadError> {
+        unimplemented!("the audit asks no fold")
+    }
     fn events(&mut self, id: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError> {
         Ok(self.records(id)?.0.into_iter().skip(usize::try_from(from).unwrap()).take(limit).collect())
     }
@@ -63,8 +68,11 @@ impl<F: FnMut(&SessionId, Records<'_>) + Send> Reader for Damaged<F> {
     fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {
         self.reader.children(parent, after, limit)
     }
-    fn describe(&mut self, _: &[Traced], _: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
+    fn rows(&mut self, _: &[Traced]) -> Result<Vec<Result<Described, LoadError>>, StoreError> {
         unimplemented!("the audit asks no derived row")
+    }
+    fn holder(&mut self, _: &SessionId, _: &Head) -> Result<Option<OwnerId>, StoreError> {
+        unimplemented!("the audit asks no lease")
     }
     fn find(&mut self, _: &str, _: usize) -> Result<Vec<SessionId>, StoreError> {
         unimplemented!("the audit asks no index")

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     io,
+    ops::ControlFlow,
     sync::Arc,
 };
 
@@ -12,18 +13,20 @@ use super::{
     index::Index,
     place::Place,
     scan::Scanned,
-    view::{Kept, Summary, View, Whole},
+    view::{Kept, Remembered, View, Whole},
     whole,
 };
 use crate::{
     check::{Checked, Class, Finding, Place as CheckPlace, lineage},
     event::Event,
+    fold::Fold,
+    head::Head,
     header::Header,
     id::{MessageId, OwnerId, Seq, SessionId},
-    listing::{Cursor, Description, Verdict, verdict},
+    listing::{Cursor, Described, Description, Summary, Verdict},
     message::InboxRecord,
     place::{folder_of, name_of},
-    store::{ExportError, Lease, LoadError, Log, Member, MessageState, Reader, StoreError, Traced},
+    store::{ExportError, Lease, LoadError, Log, Member, MessageState, Reader, StoreError, Traced, reader::apart},
 };
 
 /// Reads a folder of JSON Lines. Changes nothing in it, whoever else has it open.
@@ -65,8 +68,8 @@ impl JsonlReader {
         Ok(self.whole(id, keep_events)?.scanned)
     }
 
-    /// Reads the files of one family in order, or those of roots and orphans.
-    fn siblings(&self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> io::Result<Vec<Arc<Kept>>> {
+    /// Reads the headers of one family in order, or those of roots and orphans; the logs, too, if they are wanted.
+    fn siblings(&self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize, with_log: bool) -> io::Result<Vec<Arc<Kept>>> {
         let places = match parent {
             Some(parent) => {
                 let folder = folder_of(Some(parent));
@@ -74,23 +77,28 @@ impl JsonlReader {
             }
             None => self.view.names(Index::topmost)?,
         };
+        // Of a page, it takes the headers to tell which logs are wanted.
+        let at_once = with_log && after.is_none() && limit >= places.len();
         let mut found = Vec::with_capacity(places.len());
         for place in places {
-            found.extend(self.view.kept(&place, true)?);
+            found.extend(self.view.kept(&place, at_once)?.map(|kept| (place, kept)));
         }
-        let key = |kept: &Arc<Kept>| (kept.created_at(), kept.id.clone());
         if let Some(after) = after {
-            found.retain(|kept| (kept.created_at(), &kept.id) > (after.created_at, &after.id));
+            found.retain(|(_, kept)| (kept.created_at(), &kept.id) > (after.created_at, &after.id));
         }
-        found.sort_by_cached_key(key);
+        found.sort_by_cached_key(|(_, kept)| (kept.created_at(), kept.id.clone()));
         found.truncate(limit);
-        Ok(found)
+        if with_log && !at_once {
+            let whole = found.into_iter().map(|(place, _)| self.view.kept(&place, true));
+            return whole.filter_map(Result::transpose).collect();
+        }
+        Ok(found.into_iter().map(|(_, kept)| kept).collect())
     }
 
     fn has_subagent(&self, parent: &SessionId) -> io::Result<bool> {
         let folder = folder_of(Some(parent));
         for place in self.view.folders(&[&folder], |index| index.folder(&folder))? {
-            if self.view.kept(&place, true)?.is_some_and(|kept| kept.is_subagent()) {
+            if self.view.kept(&place, false)?.is_some_and(|kept| kept.is_subagent()) {
                 return Ok(true);
             }
         }
@@ -99,37 +107,49 @@ impl JsonlReader {
 
     fn described(&self, id: &SessionId, summary: Result<Summary, LoadError>, holder: Option<&(OwnerId, Epochs)>) -> Result<Description, LoadError> {
         let Summary { head, verdict } = summary?;
-        let holder = holder.filter(|(_, epochs)| head.live && epochs.get(id).is_some_and(|begun| begun.contains(&head.epoch))).map(|(owner, _)| owner.clone());
         let has_children = self.has_subagent(id).map_err(StoreError::from)?;
-        Ok(Description { verdict, head, has_children, holder })
+        Ok(Description { holder: holder_of(id, &head, holder), verdict, head, has_children })
+    }
+
+    fn row(&self, child: &Traced, holder: Option<&(OwnerId, Epochs)>) -> Result<Described, LoadError> {
+        let place = place_of(child)?;
+        let row = match self.view.remembered(&place).map_err(StoreError::from)? {
+            Remembered::Gone => return Err(LoadError::NotFound(child.id.clone())),
+            Remembered::Kept(kept) if kept.tells_all() => Some(kept.summary()?.clone()),
+            Remembered::Kept(_) | Remembered::Nothing => None,
+        };
+        let has_children = self.has_subagent(&child.id).map_err(StoreError::from)?;
+        Ok(Described { holder: row.as_ref().and_then(|row| holder_of(&child.id, &row.head, holder)), row, has_children })
     }
 
     fn summary(&self, child: &Traced, verify: bool) -> Result<Summary, LoadError> {
-        let header = match &child.header {
-            Ok(header) => header,
-            Err(source) => return Err(LoadError::Corrupt { session: child.id.clone(), place: "header".into(), source: source.clone() }),
-        };
-        let place = Place::of(header.parent.as_ref(), &child.id);
+        let place = place_of(child)?;
         let missing = || LoadError::NotFound(child.id.clone());
         if verify {
             let scanned = self.view.scan(&place, false).map_err(StoreError::from)?.ok_or_else(missing)??.scanned;
-            return Ok(Summary { verdict: verdict(&scanned.fold), head: scanned.fold.head().clone() });
+            return Ok(Summary::of(&scanned.fold));
         }
         let kept = self.view.kept(&place, true).map_err(StoreError::from)?.ok_or_else(missing)?;
         kept.summary().cloned()
     }
 }
 
-fn traced(kept: &Kept) -> Traced {
-    Traced { id: kept.id.clone(), created_at: kept.created_at(), header: kept.header.clone() }
+/// Returns where the file of a child lies.
+fn place_of(child: &Traced) -> Result<Place, LoadError> {
+    match &child.header {
+        Ok(header) => Ok(Place::of(header.parent.as_ref(), &child.id)),
+        Err(source) => Err(LoadError::Corrupt { session: child.id.clone(), place: "header".into(), source: source.clone() }),
+    }
 }
 
-/// Lets trouble with one session be a value, and trouble with the store an error.
-fn value<T>(result: Result<T, LoadError>) -> Result<Result<T, LoadError>, StoreError> {
-    match result {
-        Err(LoadError::Store(error)) => Err(error),
-        other => Ok(other),
-    }
+/// Returns who holds a session whose log says this head: whoever is alive, if the epoch that goes on is one that it began.
+fn holder_of(id: &SessionId, head: &Head, holder: Option<&(OwnerId, Epochs)>) -> Option<OwnerId> {
+    let began = |(_, epochs): &&(OwnerId, Epochs)| head.live && epochs.get(id).is_some_and(|begun| begun.contains(&head.epoch));
+    holder.filter(began).map(|(owner, _)| owner.clone())
+}
+
+fn traced(kept: &Kept) -> Traced {
+    Traced { id: kept.id.clone(), created_at: kept.created_at(), header: kept.header.clone() }
 }
 
 impl Reader for JsonlReader {
@@ -155,6 +175,11 @@ impl Reader for JsonlReader {
         Ok(Log { events, fold })
     }
 
+    fn fold(&mut self, id: &SessionId, see: &mut dyn FnMut(&Event) -> ControlFlow<()>) -> Result<Option<Fold>, LoadError> {
+        let Scanned { events, fold, .. } = self.scan(id, true)?;
+        Ok(if events.iter().try_for_each(see).is_break() { None } else { Some(fold) })
+    }
+
     fn events(&mut self, id: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError> {
         let scanned = self.scan(id, true)?;
         let from = usize::try_from(from).unwrap_or(usize::MAX);
@@ -171,21 +196,30 @@ impl Reader for JsonlReader {
     }
 
     fn children(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {
-        Ok(self.siblings(parent, after, limit)?.iter().map(|kept| traced(kept)).collect())
+        Ok(self.siblings(parent, after, limit, false)?.iter().map(|kept| traced(kept)).collect())
+    }
+
+    fn rows(&mut self, children: &[Traced]) -> Result<Vec<Result<Described, LoadError>>, StoreError> {
+        let holder = self.view.holder()?;
+        children.iter().map(|child| apart(self.row(child, holder.as_ref()))).collect()
+    }
+
+    fn holder(&mut self, id: &SessionId, head: &Head) -> Result<Option<OwnerId>, StoreError> {
+        Ok(holder_of(id, head, self.view.holder()?.as_ref()))
     }
 
     fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
         let holder = self.view.holder()?;
-        children.iter().map(|child| value(self.described(&child.id, self.summary(child, verify), holder.as_ref()))).collect()
+        children.iter().map(|child| apart(self.described(&child.id, self.summary(child, verify), holder.as_ref()))).collect()
     }
 
     fn family(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize, verify: bool) -> Result<Vec<Member>, StoreError> {
         let holder = self.view.holder()?;
         let mut members = Vec::new();
-        for kept in self.siblings(parent, after, limit)? {
+        for kept in self.siblings(parent, after, limit, !verify)? {
             let child = traced(&kept);
             let summary = if verify { self.summary(&child, true) } else { kept.summary().cloned() };
-            let described = value(self.described(&kept.id, summary, holder.as_ref()))?;
+            let described = apart(self.described(&kept.id, summary, holder.as_ref()))?;
             members.push((child, described));
         }
         Ok(members)
@@ -200,8 +234,18 @@ impl Reader for JsonlReader {
     }
 
     fn alias(&mut self, parent: &SessionId, alias: &str) -> Result<Option<SessionId>, StoreError> {
-        let named = |kept: &&Arc<Kept>| matches!(kept.summary(), Ok(Summary { verdict: Verdict::Child { alias: Some(named), .. }, .. }) if named == alias);
-        Ok(self.siblings(Some(parent), None, usize::MAX)?.iter().find(named).map(|kept| kept.id.clone()))
+        for sibling in self.siblings(Some(parent), None, usize::MAX, false)? {
+            let Ok(header) = &sibling.header else { continue };
+            if header.is_fork() {
+                continue;
+            }
+            let kept = self.view.kept(&Place::of(Some(parent), &sibling.id), true)?;
+            let named = |kept: &Arc<Kept>| matches!(kept.summary(), Ok(Summary { verdict: Verdict::Child { alias: Some(named), .. }, .. }) if named == alias);
+            if kept.as_ref().is_some_and(named) {
+                return Ok(Some(sibling.id.clone()));
+            }
+        }
+        Ok(None)
     }
 
     fn runnable(&mut self, root: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError> {

@@ -26,11 +26,10 @@ use super::{
 };
 use crate::{
     codec::DecodeError,
-    head::Head,
     header::Header,
     id::{OwnerId, SessionId},
     limits::MAX_EVENT_BYTES,
-    listing::{Verdict, verdict},
+    listing::Summary,
     place::name_of,
     store::{LoadError, StoreError},
 };
@@ -47,7 +46,8 @@ pub(super) const TRIES: usize = 8;
 /// What a listing needs of a file.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
-    stamp: Stamp,
+    /// None of a file that could not be read.
+    stamp: Option<Stamp>,
     /// The id by which it is listed.
     pub(super) id: SessionId,
     pub(super) header: Result<Arc<Header>, DecodeError>,
@@ -55,11 +55,15 @@ pub(super) struct Kept {
     said: Option<Result<Summary, Flaw>>,
 }
 
-/// What follows from a log, in short.
-#[derive(Debug, Clone)]
-pub(super) struct Summary {
-    pub(super) head: Head,
-    pub(super) verdict: Verdict,
+/// What is remembered of a file.
+#[derive(Debug)]
+pub(super) enum Remembered {
+    /// It is not there.
+    Gone,
+    /// Nothing, or what it said before it changed.
+    Nothing,
+    /// What it says.
+    Kept(Arc<Kept>),
 }
 
 /// A whole file.
@@ -89,14 +93,19 @@ impl Kept {
         }
     }
 
+    /// Tells whether there is nothing more to be read.
+    pub(super) fn tells_all(&self) -> bool {
+        self.said.is_some() || self.header.is_err()
+    }
+
     /// Tells whether its id is known to be its own: the name of a long id does not say it, and a header that cannot be read does not either.
     fn is_named(&self, place: &Place) -> bool {
         self.header.is_ok() || place.id().is_some()
     }
 
-    /// Tells whether it is a subagent, or might be one that is damaged.
+    /// Tells whether it is a subagent by its header, or might be one that is damaged.
     pub(super) fn is_subagent(&self) -> bool {
-        !matches!(self.summary(), Ok(Summary { verdict: Verdict::Plain, .. }))
+        self.header.as_ref().map_or(true, |header| header.is_subagent())
     }
 }
 
@@ -319,24 +328,31 @@ impl View {
         Ok(None)
     }
 
-    /// Returns what a file says, with what follows from its log if that is wanted; `None` if it is not there.
-    pub(super) fn kept(&self, place: &Place, with_log: bool) -> io::Result<Option<Arc<Kept>>> {
+    /// Returns what is remembered of a file as it is now. Opens nothing.
+    pub(super) fn remembered(&self, place: &Place) -> io::Result<Remembered> {
         // What the writer is writing shows when it is on the disk.
         if lock(&self.writing).contains_key(place)
             && let Some(kept) = lock(&self.kept).get(place)
         {
-            return Ok(Some(kept.clone()));
+            return Ok(Remembered::Kept(kept.clone()));
         }
         let stamp = match fs::symlink_metadata(place.path(&self.dir)) {
             Ok(found) => Stamp::of(&found),
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Remembered::Gone),
             Err(error) => return Err(error),
         };
-        if let Some(kept) = lock(&self.kept).get(place)
-            && kept.stamp == stamp
-            && (kept.said.is_some() || kept.header.is_err() || !with_log)
-        {
-            return Ok(Some(kept.clone()));
+        Ok(match lock(&self.kept).get(place) {
+            Some(kept) if kept.stamp == Some(stamp) => Remembered::Kept(kept.clone()),
+            _ => Remembered::Nothing,
+        })
+    }
+
+    /// Returns what a file says, with what follows from its log if that is wanted; `None` if it is not there.
+    pub(super) fn kept(&self, place: &Place, with_log: bool) -> io::Result<Option<Arc<Kept>>> {
+        match self.remembered(place)? {
+            Remembered::Gone => return Ok(None),
+            Remembered::Kept(kept) if !with_log || kept.tells_all() => return Ok(Some(kept)),
+            Remembered::Kept(_) | Remembered::Nothing => {}
         }
         for last in (0..TRIES).rev() {
             let (bytes, stamp, still) = match self.bytes(place, with_log) {
@@ -344,19 +360,16 @@ impl View {
                 Ok(None) => return Ok(None),
                 Err(error) if is_of_one_file(&error) => {
                     let (id, source) = unread(place, &error);
-                    return Ok(Some(Arc::new(Kept { stamp, id, header: Err(source), said: None })));
+                    return Ok(Some(Arc::new(Kept { stamp: None, id, header: Err(source), said: None })));
                 }
                 Err(error) => return Err(error),
             };
             let (id, header) = scan::header(place, &bytes);
-            let said =
-                header.as_ref().ok().filter(|_| with_log).map(|header| {
-                    scan::scan(header, &bytes, false).map(|scanned| Summary { verdict: verdict(&scanned.fold), head: scanned.fold.head().clone() })
-                });
+            let said = header.as_ref().ok().filter(|_| with_log).map(|header| scan::scan(header, &bytes, false).map(|scanned| Summary::of(&scanned.fold)));
             if !still && last > 0 && (header.is_err() || matches!(said, Some(Err(_)))) {
                 continue;
             }
-            let kept = Arc::new(Kept { stamp, id, header, said });
+            let kept = Arc::new(Kept { stamp: Some(stamp), id, header, said });
             if still && stamp.is_settled() {
                 lock(&self.kept).put(place.clone(), kept.clone());
             }
@@ -374,7 +387,7 @@ impl View {
     pub(super) fn written(&self, place: &Place, found: &fs::Metadata, header: Arc<Header>, summary: Summary) {
         let wants = summary.head.wants_holder();
         let id = header.id.clone();
-        let kept = Kept { stamp: Stamp::of(found), id: id.clone(), header: Ok(header), said: Some(Ok(summary)) };
+        let kept = Kept { stamp: Some(Stamp::of(found)), id: id.clone(), header: Ok(header), said: Some(Ok(summary)) };
         lock(&self.kept).put(place.clone(), Arc::new(kept));
         self.note_work(id, wants);
         lock(&self.writing).remove(place);

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use super::{
     place::Place,
     shelf::{Beginning, Slot},
-    view::{Summary, Whole},
+    view::Whole,
     writer::{Batch, Family, Writer},
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     id::SessionId,
     limits::MAX_INTEGER,
     line::{Line, write_batch_line},
-    listing::{Verdict, verdict},
+    listing::{Summary, Verdict, verdict},
     message::InboxRecord,
     place::name_of,
     store::{
@@ -195,8 +195,12 @@ impl Writer {
         if self.families.get(&place.folder).is_none() {
             let mut family = Family::default();
             for sibling in self.names(|index| index.folder(&place.folder)).map_err(unread)? {
-                let Some(kept) = self.view.kept(&sibling, true).map_err(unread)? else { continue };
+                let Some(kept) = self.view.kept(&sibling, false).map_err(unread)? else { continue };
                 family.youngest = family.youngest.max(kept.created_at());
+                if kept.header.as_ref().map_or(true, |header| header.is_fork()) {
+                    continue;
+                }
+                let Some(kept) = self.view.kept(&sibling, true).map_err(unread)? else { continue };
                 if let Ok(Summary { verdict: Verdict::Child { alias: Some(alias), .. }, .. }) = kept.summary() {
                     family.aliases.insert(alias.clone(), kept.id.clone());
                 }

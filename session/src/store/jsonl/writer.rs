@@ -20,10 +20,11 @@ use super::{
     lock::Lock,
     pool::Pool,
     shelf::{Shelf, Slot},
-    view::{Summary, View},
+    view::View,
 };
 use crate::{
     id::{OwnerId, SessionId},
+    listing::Summary,
     store::{CommitError, Done, Op, Refused, StoreError},
 };
 

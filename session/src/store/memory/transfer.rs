@@ -36,7 +36,7 @@ impl MemoryStore {
             }
             family.aliases.insert(alias.clone(), header.id.clone());
         }
-        family.subagents += u64::from(!matches!(checked.verdict, Verdict::Plain));
+        family.subagents += u64::from(header.is_subagent());
         family.children.insert((header.created_at, header.id.clone()));
         let mut log = EventLog { read_from: Some(op.bytes().clone()), ..EventLog::default() };
         log.push(op.events());
@@ -67,7 +67,7 @@ impl MemoryStore {
         if let Some(family) = families.get_mut(&entry.header.parent) {
             family.children.remove(&(entry.header.created_at, id.clone()));
             family.aliases.retain(|_, child| child != id);
-            family.subagents -= u64::from(!matches!(entry.verdict, Verdict::Plain));
+            family.subagents -= u64::from(entry.header.is_subagent());
         }
         sessions.entries.remove(id);
         sessions.names.remove(id);

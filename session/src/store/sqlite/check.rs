@@ -9,14 +9,14 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params, types::Val
 
 use super::{
     log::{self, bytes, crc_of, header_of, kind_column, unsigned},
-    summary::{self, Summary, whole_head, whole_verdict},
+    summary::{self, whole_head, whole_verdict},
 };
 use crate::{
     check::{Checked, Class, Finding, Kept, Place, SessionCheck, lineage},
     codec::{DecodeError, decode_event, decode_message},
     header::Header,
     id::{Order, SessionId},
-    listing::Verdict,
+    listing::{Summary, Verdict},
     store::{LoadError, StoreError},
 };
 

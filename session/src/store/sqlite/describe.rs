@@ -8,12 +8,12 @@ use super::{
     family,
     log::{self, Found},
     node::Liveness,
-    summary::{self, Summary, whole_head, whole_verdict},
+    summary::{self, whole_head, whole_verdict},
 };
 use crate::{
     id::SessionId,
-    listing::{Cursor, Description},
-    store::{LoadError, Member, StoreError, Traced},
+    listing::{Cursor, Described, Description, Summary, Verdict},
+    store::{LoadError, Member, StoreError, Traced, reader::apart},
 };
 
 /// What rows can say of a session `s`, in the forms that cost SQLite least: what it was found by, its derived row, where its log and its inbox end, who holds it, whether it may have children, how much of
@@ -45,82 +45,112 @@ const FAMILY: &str = concat!(
      WHERE s.parent_id = ?1 AND (s.created_at, s.id) > (?2, ?3) ORDER BY s.created_at, s.id LIMIT ?4"
 );
 
-/// Describes children in the order given; trouble with one is a value.
-pub(super) fn describe(conn: &Connection, liveness: &Liveness, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
+/// What is asked of children.
+pub(super) struct Ask<'a> {
+    pub(super) conn: &'a Connection,
+    pub(super) liveness: &'a Liveness,
+    /// Whether rows are wanted at all.
+    pub(super) rows: bool,
+}
+
+/// What the rows say of children in the order given; trouble with one is a value.
+pub(super) fn rows(ask: &Ask<'_>, children: &[Traced]) -> Result<Vec<Result<Described, LoadError>>, StoreError> {
+    page(ask, children, |_, _, described| Ok(described))
+}
+
+/// Describes children in the order given, from their logs where there is no row; trouble with one is a value.
+pub(super) fn describe(ask: &Ask<'_>, children: &[Traced]) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
+    page(ask, children, |id, found, described| complete(ask.conn, id, found, described))
+}
+
+/// Finds the children of one parent in order, after a place, with what their rows say; trouble with one is a value.
+pub(super) fn family_rows(ask: &Ask<'_>, parent: &SessionId, after: Option<&Cursor>, limit: usize) -> Result<Vec<Member<Described>>, StoreError> {
+    members(ask, parent, after, limit, |_, _, described| Ok(described))
+}
+
+/// Finds and describes the children of one parent in order, after a place; trouble with one is a value.
+pub(super) fn family(ask: &Ask<'_>, parent: &SessionId, after: Option<&Cursor>, limit: usize) -> Result<Vec<Member>, StoreError> {
+    members(ask, parent, after, limit, |id, found, described| complete(ask.conn, id, found, described))
+}
+
+fn page<T>(
+    ask: &Ask<'_>,
+    children: &[Traced],
+    finish: impl Fn(&SessionId, &Found, Described) -> Result<T, LoadError>,
+) -> Result<Vec<Result<T, LoadError>>, StoreError> {
     let ids: Vec<&str> = children.iter().map(|child| child.id.as_str()).collect();
     let ids = serde_json::to_string(&ids).map_err(|error| StoreError::Io(Box::new(error)))?;
-    let mut described: Vec<Result<Description, LoadError>> = children.iter().map(|child| Err(LoadError::NotFound(child.id.clone()))).collect();
+    let mut described: Vec<Result<T, LoadError>> = children.iter().map(|child| Err(LoadError::NotFound(child.id.clone()))).collect();
     let mut alive = HashMap::new();
-    let mut query = conn.prepare_cached(PAGE)?;
+    let mut query = ask.conn.prepare_cached(PAGE)?;
     let mut rows = query.query([ids])?;
     while let Some(row) = rows.next()? {
         let place = usize::try_from(row.get::<_, i64>(0)?).unwrap_or(usize::MAX);
         let (Some(child), Some(slot)) = (children.get(place), described.get_mut(place)) else { continue };
-        *slot = match one(conn, liveness, child, verify, row, 1, &mut alive) {
-            Err(LoadError::Store(error)) => return Err(error),
-            other => other,
-        };
+        *slot = apart(one(ask, child, row, 1, &mut alive, &finish))?;
     }
     Ok(described)
 }
 
-/// Finds and describes the children of one parent in order, after a place; trouble with one is a value.
-pub(super) fn family(
-    conn: &Connection,
-    liveness: &Liveness,
+fn members<T>(
+    ask: &Ask<'_>,
     parent: &SessionId,
     after: Option<&Cursor>,
     limit: usize,
-    verify: bool,
-) -> Result<Vec<Member>, StoreError> {
+    finish: impl Fn(&SessionId, &Found, Described) -> Result<T, LoadError>,
+) -> Result<Vec<Member<T>>, StoreError> {
     let mut members = Vec::new();
     let mut alive = HashMap::new();
-    let mut query = conn.prepare_cached(FAMILY)?;
+    let mut query = ask.conn.prepare_cached(FAMILY)?;
     let (time, id) = log::place_columns(after);
     let mut rows = query.query(params![parent.as_str(), time, id, log::limit_column(limit)])?;
     while let Some(row) = rows.next()? {
         let Some(child) = log::traced(row)? else { continue };
-        let described = match one(conn, liveness, &child, verify, row, 6, &mut alive) {
-            Err(LoadError::Store(error)) => return Err(error),
-            other => other,
-        };
+        let described = apart(one(ask, &child, row, 6, &mut alive, &finish))?;
         members.push((child, described));
     }
     Ok(members)
 }
 
 /// Describes the child whose row says what [`said`] lists, from column `first`.
-fn one(
-    conn: &Connection,
-    liveness: &Liveness,
+fn one<T>(
+    ask: &Ask<'_>,
     child: &Traced,
-    verify: bool,
     row: &Row<'_>,
     first: usize,
     alive: &mut HashMap<String, bool>,
-) -> Result<Description, LoadError> {
+    finish: impl Fn(&SessionId, &Found, Described) -> Result<T, LoadError>,
+) -> Result<T, LoadError> {
     let header = match &child.header {
         Ok(header) => header.clone(),
         Err(source) => return Err(LoadError::Corrupt { session: child.id.clone(), place: "header".into(), source: source.clone() }),
     };
     let found = Found { sid: row.get(first)?, header, crc: log::crc_of(row, first + 1)?.unwrap_or_default() };
-    let kept = if verify { None } else { from_row(child, &found, row, first + 2)? };
-    let Summary { head, verdict } = match kept {
-        Some(summary) => summary,
-        None => summary::derive(conn, &child.id, &found)?,
-    };
+    let kept = if ask.rows { from_row(child, &found, row, first + 2)? } else { None };
     let holder: Option<String> = row.get(first + 9)?;
     let holder = match holder {
-        Some(owner) if liveness.alive_cached(conn, &owner, alive)? => owner.parse().ok(),
+        Some(owner) if ask.liveness.alive_cached(ask.conn, &owner, alive)? => owner.parse().ok(),
         _ => None,
     };
-    let has_children = row.get(first + 10)? && family::has_subagent(conn, &child.id)?;
+    let has_children = row.get(first + 10)? && family::has_subagent(ask.conn, &child.id)?;
+    finish(&child.id, &found, Described { row: kept, has_children, holder })
+}
+
+fn complete(conn: &Connection, id: &SessionId, found: &Found, described: Described) -> Result<Description, LoadError> {
+    let Described { row, has_children, holder } = described;
+    let Summary { head, verdict } = match row {
+        Some(summary) => summary,
+        None => summary::derive(conn, id, found)?,
+    };
     Ok(Description { verdict, head, has_children, holder })
 }
 
 fn from_row(child: &Traced, found: &Found, row: &Row<'_>, first: usize) -> Result<Option<Summary>, LoadError> {
     let Some(head) = whole_head(&child.id, row, first)? else { return Ok(None) };
     let Some(verdict) = whole_verdict(&child.id, found.crc, row, first + 2)? else { return Ok(None) };
+    if found.header.is_fork() && verdict != Verdict::Plain {
+        return Ok(None);
+    }
     let next = |last: Option<i64>| last.map_or(0, |last| log::unsigned(last).saturating_add(1));
     let ends = head.next_seq == next(row.get(first + 4)?) && head.next_order == next(row.get::<_, Option<i64>>(first + 5)?.max(row.get(first + 6)?));
     // A release adds nothing to either end.

@@ -1,24 +1,22 @@
 //! The children of one parent, as far as the verdict of each matters.
 //!
-//! A verdict is decided at creation, so a whole row is a right one; where it is damaged or lost the child's log is read. A child whose log
-//! is damaged too is a subagent, since it must not be hidden, and has no alias.
+//! Whether a child is a subagent stands in its header, so that no log and no derived row is needed for that; a child whose header cannot be read is taken
+//! for one, since it must not be hidden. Its alias stands in its verdict. That is decided at creation, so a whole row is a right one; where it is damaged
+//! or lost the child's log is read.
 
 use std::collections::HashMap;
 
 use rusqlite::Connection;
 
 use super::{
-    log::{Found, crc_of, header_of},
+    log::{self, Found, SESSION_COLUMNS, crc_of, header_of},
     summary,
 };
-use crate::{
-    id::SessionId,
-    listing::{Reason, Verdict},
-    store::LoadError,
-};
+use crate::{id::SessionId, listing::Verdict, store::LoadError};
 
-/// Hands the children's verdicts to `see`, in the order of siblings, until it returns `false`.
-fn each(conn: &Connection, parent: &SessionId, mut see: impl FnMut(SessionId, Verdict) -> bool) -> Result<(), LoadError> {
+/// Returns the aliases that are taken among the children of `parent`, each by the oldest that has it.
+pub(super) fn aliases(conn: &Connection, parent: &SessionId) -> Result<HashMap<String, SessionId>, LoadError> {
+    let mut aliases = HashMap::new();
     let mut query = conn.prepare_cached(
         "SELECT s.sid, s.id, s.parent_id, s.created_at, s.header, s.crc, m.verdict, m.verdict_crc
          FROM session s LEFT JOIN summary m ON m.sid = s.sid WHERE s.parent_id = ?1 ORDER BY s.created_at, s.id",
@@ -26,6 +24,10 @@ fn each(conn: &Connection, parent: &SessionId, mut see: impl FnMut(SessionId, Ve
     let mut rows = query.query([parent.as_str()])?;
     while let Some(row) = rows.next()? {
         let Ok(id) = SessionId::new(row.get::<_, String>(1)?) else { continue };
+        let Ok(header) = header_of(row, &id)? else { continue };
+        if header.is_fork() {
+            continue;
+        }
         let crc = crc_of(row, 5)?.unwrap_or_default();
         let kept = match row.get_ref(6)? {
             rusqlite::types::ValueRef::Null => None,
@@ -33,54 +35,44 @@ fn each(conn: &Connection, parent: &SessionId, mut see: impl FnMut(SessionId, Ve
         };
         let verdict = match kept {
             Some(verdict) => verdict,
-            None => match header_of(row, &id)? {
-                Ok(header) => match summary::derive(conn, &id, &Found { sid: row.get(0)?, header, crc }) {
-                    Ok(summary) => summary.verdict,
-                    Err(LoadError::Store(error)) => return Err(error.into()),
-                    Err(_) => Verdict::Broken { reason: Reason::Corrupt },
-                },
-                Err(_) => Verdict::Broken { reason: Reason::Corrupt },
+            None => match summary::derive(conn, &id, &Found { sid: row.get(0)?, header, crc }) {
+                Ok(summary) => summary.verdict,
+                Err(LoadError::Store(error)) => return Err(error.into()),
+                Err(_) => continue,
             },
         };
-        if !see(id, verdict) {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Returns the aliases that are taken among the children of `parent`.
-pub(super) fn aliases(conn: &Connection, parent: &SessionId) -> Result<HashMap<String, SessionId>, LoadError> {
-    let mut aliases = HashMap::new();
-    each(conn, parent, |id, verdict| {
         if let Verdict::Child { alias: Some(alias), .. } = verdict {
             aliases.entry(alias).or_insert(id);
         }
-        true
-    })?;
+    }
     Ok(aliases)
 }
 
-/// Tells whether any child of `parent` is a subagent. Costs one child where the first one is.
-pub(super) fn has_subagent(conn: &Connection, parent: &SessionId) -> Result<bool, LoadError> {
-    let mut found = false;
-    each(conn, parent, |_, verdict| {
-        found = !matches!(verdict, Verdict::Plain);
-        !found
-    })?;
-    Ok(found)
+/// Tells whether any session names `parent` as its parent and is a subagent by its header. Costs one header where the first one is.
+pub(super) fn has_subagent(conn: &Connection, parent: &SessionId) -> rusqlite::Result<bool> {
+    let mut query = conn.prepare_cached(&format!("SELECT {SESSION_COLUMNS} FROM session WHERE parent_id = ?1 ORDER BY created_at, id"))?;
+    let mut rows = query.query([parent.as_str()])?;
+    while let Some(row) = rows.next()? {
+        if log::traced(row)?.is_some_and(|child| child.header.map_or(true, |header| header.is_subagent())) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Finds a child by its alias: by the index where it leads to one, else by looking at every child.
 pub(super) fn find(conn: &Connection, parent: &SessionId, alias: &str) -> Result<Option<SessionId>, LoadError> {
     let mut query = conn.prepare_cached(
-        "SELECT s.id, s.crc, m.verdict, m.verdict_crc FROM summary m JOIN session s ON s.sid = m.sid AND s.parent_id = m.alias_of
+        "SELECT s.sid, s.id, s.parent_id, s.created_at, s.header, s.crc, m.verdict, m.verdict_crc FROM summary m JOIN session s ON s.sid = m.sid AND s.parent_id = m.alias_of
          WHERE m.alias_of = ?1 AND m.alias = ?2 AND m.alias IS NOT NULL",
     )?;
     let mut rows = query.query([parent.as_str(), alias])?;
     while let Some(row) = rows.next()? {
-        let Ok(id) = SessionId::new(row.get::<_, String>(0)?) else { continue };
-        let verdict = summary::whole_verdict(&id, crc_of(row, 1)?.unwrap_or_default(), row, 2)?;
+        let Ok(id) = SessionId::new(row.get::<_, String>(1)?) else { continue };
+        if header_of(row, &id)?.is_ok_and(|header| header.is_fork()) {
+            continue;
+        }
+        let verdict = summary::whole_verdict(&id, crc_of(row, 5)?.unwrap_or_default(), row, 6)?;
         if matches!(verdict, Some(Verdict::Child { alias: Some(named), .. }) if named == alias) {
             return Ok(Some(id));
         }

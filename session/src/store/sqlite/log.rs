@@ -1,6 +1,6 @@
 //! The ground truth of one session: its header, its events and its inbox, each record checked as it is read.
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use rusqlite::{Connection, OptionalExtension, Row, params, types::ValueRef};
 
@@ -115,11 +115,17 @@ pub(super) fn require(conn: &Connection, id: &SessionId) -> Result<Found, LoadEr
     }
 }
 
-/// Reads the events from `from`, at most `limit`, in order and without a gap.
-pub(super) fn events(conn: &Connection, id: &SessionId, sid: i64, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError> {
-    let mut events = Vec::new();
+/// Hands the events from `from`, at most `limit`, to `see`, in order and without a gap, and tells whether it took them all.
+pub(super) fn each_event(
+    conn: &Connection,
+    id: &SessionId,
+    sid: i64,
+    from: Seq,
+    limit: usize,
+    mut see: impl FnMut(Event) -> Result<ControlFlow<()>, LoadError>,
+) -> Result<ControlFlow<()>, LoadError> {
     let mut query = conn.prepare_cached("SELECT seq, body, crc FROM event WHERE sid = ?1 AND seq >= ?2 ORDER BY seq LIMIT ?3")?;
-    let mut rows = query.query(params![sid, signed(from), i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    let mut rows = query.query(params![sid, signed(from), limit_column(limit)])?;
     let mut expected = from;
     while let Some(row) = rows.next()? {
         let place = || format!("event {expected}");
@@ -127,9 +133,22 @@ pub(super) fn events(conn: &Connection, id: &SessionId, sid: i64, from: Seq, lim
             return Err(corrupt(id, place(), DecodeError::Misplaced("the event is missing".into())));
         }
         let Some(crc) = crc_of(row, 2)? else { return Err(corrupt(id, place(), DecodeError::Checksum)) };
-        events.push(decode_event(id, expected, bytes(row, 1)?, crc).map_err(|error| corrupt(id, place(), error))?);
+        let event = decode_event(id, expected, bytes(row, 1)?, crc).map_err(|error| corrupt(id, place(), error))?;
+        if see(event)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
         expected += 1;
     }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// Reads the events from `from`, at most `limit`, in order and without a gap.
+pub(super) fn events(conn: &Connection, id: &SessionId, sid: i64, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError> {
+    let mut events = Vec::new();
+    let _ = each_event(conn, id, sid, from, limit, |event| {
+        events.push(event);
+        Ok(ControlFlow::Continue(()))
+    })?;
     Ok(events)
 }
 
@@ -257,15 +276,30 @@ pub(super) fn held(conn: &Connection, sid: i64) -> rusqlite::Result<u64> {
 /// Reads a whole session.
 pub(super) fn load(conn: &Connection, id: &SessionId) -> Result<Log, LoadError> {
     let found = require(conn, id)?;
-    load_found(conn, id, &found)
+    let mut events = Vec::new();
+    let fold = fold(conn, id, &found, &mut |event| {
+        events.push(event);
+        ControlFlow::Continue(())
+    })?;
+    // Nothing stops it.
+    let fold = fold.ok_or_else(|| LoadError::NotFound(id.clone()))?;
+    Ok(Log { events, fold })
 }
 
-/// Reads a whole session that was found.
-pub(super) fn load_found(conn: &Connection, id: &SessionId, found: &Found) -> Result<Log, LoadError> {
-    let events = events(conn, id, found.sid, 0, usize::MAX)?;
+/// Folds a whole session that was found, and keeps no event.
+pub(super) fn fold_found(conn: &Connection, id: &SessionId, found: &Found) -> Result<Fold, LoadError> {
+    fold(conn, id, found, &mut |_| ControlFlow::Continue(()))?.ok_or_else(|| LoadError::NotFound(id.clone()))
+}
+
+/// Folds a whole session that was found, and hands each event on; `None` if that was stopped.
+pub(super) fn fold(conn: &Connection, id: &SessionId, found: &Found, see: &mut dyn FnMut(Event) -> ControlFlow<()>) -> Result<Option<Fold>, LoadError> {
     let mut fold = Fold::new(found.header.clone());
-    for event in &events {
-        fold.apply_event(event).map_err(|source| LoadError::Fold { session: id.clone(), source })?;
+    let seen = each_event(conn, id, found.sid, 0, usize::MAX, |event| {
+        fold.apply_event(&event).map_err(|source| LoadError::Fold { session: id.clone(), source })?;
+        Ok(see(event))
+    })?;
+    if seen.is_break() {
+        return Ok(None);
     }
     for record in inbox(conn, id, found.sid, Wanted::All(usize::MAX))? {
         fold.apply_message(record);
@@ -279,7 +313,7 @@ pub(super) fn load_found(conn: &Connection, id: &SessionId, found: &Found) -> Re
         return Err(corrupt(id, "inbox", DecodeError::Misplaced(format!("{held} of {next} messages are there"))));
     }
     fold.set_next_order(next);
-    Ok(Log { events, fold })
+    Ok(Some(fold))
 }
 
 /// Returns the id of a session by its number.

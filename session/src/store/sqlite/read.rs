@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
+    ops::ControlFlow,
     path::Path,
     sync::Arc,
 };
@@ -10,7 +11,8 @@ use std::{
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
-    audit, check, describe,
+    audit, check,
+    describe::{self, Ask},
     error::at,
     export, family,
     log::{self, SESSION_COLUMNS, Wanted, limit_column, unsigned},
@@ -21,9 +23,11 @@ use super::{
 use crate::{
     check::{Checked, Finding},
     event::Event,
+    fold::Fold,
+    head::Head,
     header::Header,
     id::{MessageId, OwnerId, Seq, SessionId},
-    listing::{Cursor, Description},
+    listing::{Cursor, Described, Description},
     message::InboxRecord,
     store::{ExportError, Lease, LoadError, Log, Member, MessageState, Reader, StoreError, Traced},
 };
@@ -133,6 +137,12 @@ impl Reader for SqliteReader {
         log::load(&snapshot, id)
     }
 
+    fn fold(&mut self, id: &SessionId, see: &mut dyn FnMut(&Event) -> ControlFlow<()>) -> Result<Option<Fold>, LoadError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        let found = log::require(&snapshot, id)?;
+        log::fold(&snapshot, id, &found, &mut |event| see(&event))
+    }
+
     fn events(&mut self, id: &SessionId, from: Seq, limit: usize) -> Result<Vec<Event>, LoadError> {
         let snapshot = self.conn.unchecked_transaction()?;
         let found = log::require(&snapshot, id)?;
@@ -160,18 +170,47 @@ impl Reader for SqliteReader {
         children(&snapshot, parent, after, limit)
     }
 
+    fn rows(&mut self, children: &[Traced]) -> Result<Vec<Result<Described, LoadError>>, StoreError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        describe::rows(&Ask { conn: &snapshot, liveness: &self.liveness, rows: true }, children)
+    }
+
+    fn family_rows(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Member<Described>>, StoreError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        let ask = Ask { conn: &snapshot, liveness: &self.liveness, rows: true };
+        if let Some(parent) = parent {
+            return describe::family_rows(&ask, parent, after, limit);
+        }
+        let children = children(&snapshot, None, after, limit)?;
+        let rows = describe::rows(&ask, &children)?;
+        Ok(children.into_iter().zip(rows).collect())
+    }
+
+    fn holder(&mut self, id: &SessionId, _: &Head) -> Result<Option<OwnerId>, StoreError> {
+        let snapshot = self.conn.unchecked_transaction()?;
+        let owner: Option<String> = snapshot
+            .prepare_cached("SELECT l.owner FROM session s JOIN lease l ON l.sid = s.sid WHERE s.id = ?1")?
+            .query_row([id.as_str()], |row| row.get(0))
+            .optional()?;
+        Ok(match owner {
+            Some(owner) if self.liveness.alive(&snapshot, &owner)? => owner.parse().ok(),
+            _ => None,
+        })
+    }
+
     fn describe(&mut self, children: &[Traced], verify: bool) -> Result<Vec<Result<Description, LoadError>>, StoreError> {
         let snapshot = self.conn.unchecked_transaction()?;
-        describe::describe(&snapshot, &self.liveness, children, verify)
+        describe::describe(&Ask { conn: &snapshot, liveness: &self.liveness, rows: !verify }, children)
     }
 
     fn family(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize, verify: bool) -> Result<Vec<Member>, StoreError> {
         let snapshot = self.conn.unchecked_transaction()?;
+        let ask = Ask { conn: &snapshot, liveness: &self.liveness, rows: !verify };
         if let Some(parent) = parent {
-            return describe::family(&snapshot, &self.liveness, parent, after, limit, verify);
+            return describe::family(&ask, parent, after, limit);
         }
         let children = children(&snapshot, None, after, limit)?;
-        let described = describe::describe(&snapshot, &self.liveness, &children, verify)?;
+        let described = describe::describe(&ask, &children)?;
         Ok(children.into_iter().zip(described).collect())
     }
 

@@ -6,24 +6,15 @@
 use rusqlite::{Connection, Row, params};
 
 use super::{
-    log::{Found, bytes, crc_of, held, load_found, next_order, next_seq},
+    log::{Found, bytes, crc_of, fold_found, held, next_order, next_seq},
     scan,
 };
 use crate::{
     head::Head,
     id::SessionId,
-    listing::{Verdict, verdict},
+    listing::{Summary, Verdict},
     store::LoadError,
 };
-
-/// What is derived of one session.
-#[derive(Debug, Clone)]
-pub(super) struct Summary {
-    /// What it is doing.
-    pub(super) head: Head,
-    /// What it is.
-    pub(super) verdict: Verdict,
-}
 
 fn bound(kind: &[u8], id: &SessionId) -> u32 {
     let crc = crc32c::crc32c_append(crc32c::crc32c(kind), id.as_str().as_bytes());
@@ -62,6 +53,9 @@ pub(super) fn read(conn: &Connection, id: &SessionId, found: &Found) -> rusqlite
     let mut rows = query.query([found.sid])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let (Some(head), Some(verdict)) = (whole_head(id, row, 0)?, whole_verdict(id, found.crc, row, 2)?) else { return Ok(None) };
+    if found.header.is_fork() && verdict != Verdict::Plain {
+        return Ok(None);
+    }
     // A release adds nothing to either end.
     let fresh = head.next_seq == next_seq(conn, found.sid)? && head.next_order == next_order(conn, found.sid)? && head.held == held(conn, found.sid)?;
     let indexed = head.wants_holder() == (row.get::<_, i64>(4)? != 0);
@@ -70,8 +64,7 @@ pub(super) fn read(conn: &Connection, id: &SessionId, found: &Found) -> rusqlite
 
 /// Derives what the row must say from the log.
 pub(super) fn derive(conn: &Connection, id: &SessionId, found: &Found) -> Result<Summary, LoadError> {
-    let log = load_found(conn, id, found)?;
-    Ok(Summary { verdict: verdict(&log.fold), head: log.fold.head().clone() })
+    Ok(Summary::of(&fold_found(conn, id, found)?))
 }
 
 /// Reads the derived row, or the log where the row is no good.

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     id::SessionId,
+    listing::Summary,
     store::{LoadError, StoreError},
 };
 
@@ -212,7 +213,7 @@ pub(super) fn missing_parents(conn: &Connection) -> rusqlite::Result<Vec<String>
 }
 
 /// Looks at every session in the order of ids, by its derived row where that is good, else by its log.
-pub(super) fn each(conn: &Connection, mut see: impl FnMut(SessionId, Option<(Found, summary::Summary)>) -> Result<(), StoreError>) -> Result<(), StoreError> {
+pub(super) fn each(conn: &Connection, mut see: impl FnMut(SessionId, Option<(Found, Summary)>) -> Result<(), StoreError>) -> Result<(), StoreError> {
     let mut query = conn.prepare(&format!("SELECT {SESSION_COLUMNS} FROM session ORDER BY id"))?;
     let mut rows = query.query([])?;
     while let Some(row) = rows.next()? {

@@ -6,7 +6,6 @@ use super::{
     error::Stop,
     kept::known,
     log::{self, Found, bytes, crc_of, kind_column, signed, unsigned},
-    summary::Summary,
     tally::{self, id_hash, sid_hash},
     write::{Batch, creation_hash, text},
 };
@@ -14,6 +13,7 @@ use crate::{
     codec::{decode_message, encode_tombstone, message_crc},
     header::Header,
     id::SessionId,
+    listing::Summary,
     message::{BodyHash, MessageKind, Tombstone},
     store::{Done, Import, InboxLine, LoadError, Refused, Release, Remove, StoreError, import::Checked},
 };
@@ -171,8 +171,8 @@ impl Batch<'_> {
             return Err(Refused::HasChildren(id.clone()).into());
         }
         if !op.discard {
-            let outstanding = match log::load(self.conn, id) {
-                Ok(log) => log.fold.head().outstanding(),
+            let outstanding = match log::require(self.conn, id).and_then(|found| log::fold_found(self.conn, id, &found)) {
+                Ok(fold) => fold.head().outstanding(),
                 Err(LoadError::Store(error)) => return Err(error.into()),
                 // What it would still have to do cannot be told.
                 Err(_) => return Err(Refused::Pending(0).into()),

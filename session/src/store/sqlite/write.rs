@@ -14,7 +14,7 @@ use super::{
     kept::{Known, Memory, fenced, follow, known},
     log::{self, Found, kind_column, signed, unsigned},
     node::Node,
-    summary::{self, Summary},
+    summary,
     tally::{self, id_hash, sid_hash},
     transfer::is_removed,
 };
@@ -26,7 +26,7 @@ use crate::{
     header::Header,
     id::{MessageId, Order, SessionId},
     limits::MAX_INTEGER,
-    listing::{Verdict, verdict},
+    listing::{Summary, Verdict, verdict},
     message::{BodyHash, InboxRecord, Message, MessageKind, Tombstone},
     store::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Op, Open, Refused, StoreError, check_begun, check_ended},
 };

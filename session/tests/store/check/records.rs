@@ -13,7 +13,7 @@ use super::{
     plant::{Fault, Plant, add_event, descriptor, put_event, rewrite, seeded, sql},
     world::{HEALTHY, busy, found},
 };
-use crate::support::{fork, sid};
+use crate::support::sid;
 
 /// Faults of records by themselves, each with all that is to be found of it. The first child has sid 2, the root's messages are 0 turn gone,
 /// 1 note gone, 2 turn, 3 note, 4 and 5 gone.
@@ -129,7 +129,7 @@ pub(super) fn faults() -> Vec<Fault> {
     );
 
     // Descriptors.
-    plant("no descriptor", Box::new(|f, _| drop(f.create(fork("f", "r", 1_000)))), &["f log: no_descriptor"]);
+    plant("no descriptor", Box::new(|f, _| drop(f.one(seeded("f", vec![Body::EndSeed {}])).unwrap())), &["f log: no_descriptor"]);
     plant(
         "a root that was never opened",
         Box::new(|f, _| {

@@ -8,7 +8,7 @@ use rusqlite::params;
 use serde_json::json;
 
 use super::plant::{Fault, Plant, add_event, header_crc, put_back, put_event, rewrite, rewrite_header, sql};
-use crate::support::{child, mid, note, sid, turn};
+use crate::support::{child, fork, mid, note, sid, turn};
 
 /// Faults of records that do not go together, each with all that is to be found of it. Sids and orders are those of [`records`](super::records::faults).
 #[expect(clippy::too_many_lines, reason = "a table")]
@@ -103,6 +103,27 @@ pub(super) fn faults() -> Vec<Fault> {
             f.create(z);
         }),
         &["a header: header_conflict", "x header: lineage_cycle"],
+    );
+    plant(
+        "each other's parents through a fork",
+        Box::new(|f, _| {
+            f.create(fork("x", "y", 1_000));
+            f.create(child("y", "x", None, 1_000));
+            // Below the cycle, and no part of it; a fork of a fork.
+            f.create(fork("z", "x", 1_000));
+            f.create(fork("a", "z", 1_000));
+        }),
+        &["x header: lineage_cycle"],
+    );
+    plant(
+        "a child of a fork at the depth of its grandparent's",
+        Box::new(|f, _| {
+            f.create(fork("x", "c1", 1_000));
+            let mut y = child("y", "x", None, 1_000);
+            y.session.depth = 2;
+            f.create(y);
+        }),
+        &["y header: header_conflict"],
     );
     plant(
         "an alias of two",

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
@@ -179,6 +179,11 @@ pub(crate) fn header_crc(body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(b"h\0"), body)
 }
 
+/// Reads a value that may be absent and, where it stands, is none but its own: no key of a record is `null`.
+pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(reader).map(Some)
+}
+
 /// Encodes an event of session `id`.
 ///
 /// # Errors
@@ -267,7 +272,9 @@ pub fn decode_event(id: &SessionId, seq: Seq, body: &[u8], crc: u32) -> Result<E
         r#type: Cow<'a, str>,
         #[serde(borrow)]
         data: &'a RawValue,
+        #[serde(default, deserialize_with = "present")]
         surface_op: Option<WireOp>,
+        #[serde(default, deserialize_with = "present")]
         source_event_seqs: Option<Vec<Seq>>,
         #[serde(default)]
         ignorable: bool,

@@ -225,7 +225,8 @@ pub(crate) fn is_whole(id: &SessionId, line: &[u8]) -> bool {
 pub(crate) fn hides_a_record(id: &SessionId, line: &[u8]) -> bool {
     const BEGINNINGS: [&[u8]; 4] = [HEADER, EVENT, b"{\"order\":", TAKEN];
     const MOST_ENDS: usize = 32;
-    let ends_as_a_record = |front: &[u8]| front.ends_with(b"\"}") && front.get(front.len().saturating_sub(TAIL)..).is_some_and(|tail| tail.starts_with(b",\"crc\":\""));
+    let ends_as_a_record =
+        |front: &[u8]| front.ends_with(b"\"}") && front.get(front.len().saturating_sub(TAIL)..).is_some_and(|tail| tail.starts_with(b",\"crc\":\""));
     let mut ends = 0;
     (2..line.len()).any(|at| {
         let rest = line.get(at..).unwrap_or_default();

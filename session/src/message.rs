@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::{
+    codec::present,
     id::{Epoch, IdError, MessageId, Order, SessionId, control_id},
     limits::MAX_MESSAGE_BYTES,
 };
@@ -253,7 +254,7 @@ pub struct Message {
     /// Whether it opens a turn when nothing else does.
     pub wake: bool,
     /// The request, for kind `control`.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
     pub control: Option<Control>,
 }
 

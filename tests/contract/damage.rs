@@ -208,7 +208,10 @@ async fn look(odd: &Odd, world: &World, wrong: &mut Vec<String>) -> Said {
     let before = world.bytes();
 
     let load = world.load();
-    said.put("load", load.as_ref().map_or_else(|error| format!("{}: {error}", error.code()), |(events, messages)| format!("{events} events, {messages} messages")));
+    said.put(
+        "load",
+        load.as_ref().map_or_else(|error| format!("{}: {error}", error.code()), |(events, messages)| format!("{events} events, {messages} messages")),
+    );
     let listed = world.listed(false);
     let verified = world.listed(true);
     must(!world.is_folder() || verified == listed, &("no row is kept in a folder", &listed, &verified));

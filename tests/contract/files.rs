@@ -435,11 +435,7 @@ pub(crate) const ODDS: &[Odd] = &[
         Make::Header(|body| body.replace("\"depth\"", "\"seed_length\":99,\"depth\"")),
     ),
     odd("depth", "the header says that it is five levels down", Make::Header(|body| body.replace("\"depth\":1", "\"depth\":5"))),
-    odd(
-        "own-parent",
-        "the session is its own parent",
-        Make::Folder(|healthy| [("odd/odd.jsonl", as_another(healthy, "odd", "odd"))].into(), Some("UPDATE session SET parent_id = 'odd' WHERE sid = {sid}")),
-    ),
+    odd("own-parent", "the session is its own parent", Make::Folder(|healthy| [("odd/odd.jsonl", as_another(healthy, "odd", "odd"))].into(), None)),
     odd(
         "parent-cycle",
         "two sessions are each other's parents",

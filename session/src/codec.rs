@@ -13,8 +13,8 @@ use crate::{
     event::{Body, Event, SurfaceOp},
     header::{HEADER_VERSION, Header},
     id::{MessageId, Order, Seq, SessionId},
-    limits::{MAX_EVENT_BYTES, MAX_INTEGER, MAX_JSON_DEPTH},
-    message::{Message, MessageKind, Tombstone},
+    limits::{MAX_EVENT_BYTES, MAX_INTEGER, MAX_JSON_DEPTH, MAX_MESSAGE_JSON_BYTES},
+    message::{Message, MessageError, MessageKind, Tombstone},
 };
 
 /// Bytes of a record and their checksum.
@@ -60,6 +60,9 @@ pub enum EncodeError {
     /// A field has a value that no reader takes.
     #[error("{0}")]
     Field(&'static str),
+    /// The message is larger than one may be.
+    #[error(transparent)]
+    Message(#[from] MessageError),
 }
 
 impl EncodeError {
@@ -69,6 +72,7 @@ impl EncodeError {
             Self::TooDeep => "EVENT_TOO_DEEP",
             Self::TooLarge(_) => "EVENT_TOO_LARGE",
             Self::Json(_) | Self::Field(_) => "EVENT_INVALID",
+            Self::Message(error) => error.code(),
         }
     }
 }
@@ -308,18 +312,16 @@ pub fn event_crc(id: &SessionId, body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(prefix, b"\0"), body)
 }
 
-/// Room for the envelope around a message within its event.
-const ENVELOPE_BYTES: usize = 4096;
-
 /// Encodes a message's body, whose checksum needs its place: see [`message_crc`].
 ///
 /// # Errors
-/// [`EncodeError`] if the message is too deep or not JSON.
+/// [`EncodeError`] if the message is too large, too deep or not JSON.
 pub fn encode_message(message: &Message) -> Result<Vec<u8>, EncodeError> {
+    message.check()?;
     let body = serde_json::to_vec(message).map_err(EncodeError::Json)?;
     // What is accepted must fit into the event that will contain it.
-    if body.len() > MAX_EVENT_BYTES - ENVELOPE_BYTES {
-        return Err(EncodeError::TooLarge(body.len()));
+    if body.len() > MAX_MESSAGE_JSON_BYTES {
+        return Err(MessageError::TooLargeAsJson(body.len()).into());
     }
     if depth(&body) > MAX_JSON_DEPTH - 2 {
         return Err(EncodeError::TooDeep);

@@ -6,6 +6,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::Arc,
 };
 
 use greenroom::{
@@ -13,16 +14,18 @@ use greenroom::{
     actors::{catalog::read_listing, query::Page},
     session::{
         check::{Finding, Seen, Severity, check},
+        event::Event,
         id::MessageId,
         listing::Reason,
-        store::{LoadError, Reader, Store, jsonl, memory::MemoryStore, sqlite, sqlite::SqliteStore},
+        message::{InboxRecord, Message, Source},
+        store::{Accept, Done, LoadError, Op, Reader, Store, jsonl, jsonl::JsonlStore, memory::MemoryStore, sqlite, sqlite::SqliteStore},
         transfer::import_folder,
     },
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::files::{Healthy, Make, ODD, ODDS, Odd, below, body_of, crc_of, data, healthy, id, lay, lines, made, stored};
+use crate::files::{Healthy, Make, ODD, ODDS, Odd, as_another, below, body_of, crc_of, data, healthy, id, lay, lines, made, stored};
 
 /// A store with an odd session in it.
 struct World {
@@ -325,6 +328,91 @@ async fn of_every_odd_log_everybody_says_what_the_table_says() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     let wrong: Vec<_> = table.lines().zip(expected.lines()).filter(|(now, then)| now != then).collect();
     assert!(wrong.is_empty() && table.lines().count() == expected.lines().count(), "{wrong:#?}");
+}
+
+/// The events and the messages that a folder's `odd` has.
+fn read(dir: &Path) -> (Vec<Event>, Vec<InboxRecord>) {
+    let mut reader = jsonl::open_reader(dir).unwrap();
+    (reader.load(&id("odd")).unwrap().events, reader.inbox(&id("odd"), 99).unwrap())
+}
+
+#[test]
+fn an_end_that_is_cut_off_anywhere_costs_what_was_cut_off_and_an_append_joins_nothing_to_it() {
+    let healthy = below(&data().join("healthy"));
+    let text = lines(&healthy[ODD]);
+    // The last message, and the batch of five events that ends the turn.
+    for (kept, batch) in [(14, 1), (7, 5)] {
+        let (before, whole) = (text[..kept].concat(), text[..kept + batch].concat());
+        let world = World::jsonl(&healthy, [(ODD.to_owned(), before.clone())].into());
+        let (path, file) = (world.path(), world.path().join(ODD));
+        let committed = read(&path);
+        for cut in before.len()..whole.len() {
+            fs::write(&file, &whole[..cut]).unwrap();
+            assert_eq!(read(&path), committed, "cut at {cut}");
+            let store = JsonlStore::open(&path).unwrap();
+            let message = Message::turn("m9", "Go on.", Source::User, 2_000).unwrap();
+            let accepted = store.commit(&[Op::Accept(Accept::new(id("odd"), message.clone()))]).unwrap();
+            let order = committed.1.last().map_or(1, |record| record.order + 1);
+            assert_eq!(accepted, [Ok(Done::Accepted { order, duplicate: false })], "cut at {cut}");
+            drop(store);
+            let (events, mut messages) = read(&path);
+            assert_eq!((messages.pop().unwrap().message, &messages, &events), (Arc::new(message), &committed.1, &committed.0), "cut at {cut}");
+            let now = lines(&fs::read(&file).unwrap());
+            assert_eq!((now.len(), now[..kept].concat()), (kept + 1, before.clone()), "cut at {cut}");
+            let aside = file.with_extension(format!("jsonl.torn-{}", before.len()));
+            assert_eq!(fs::read(&aside).ok(), (cut > before.len()).then(|| whole[before.len()..cut].to_vec()), "cut at {cut}");
+            drop(fs::remove_file(aside));
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_odd_child_among_fifty_is_one_diagnostic_in_its_place() {
+    let healthy = below(&data().join("healthy"));
+    let siblings: Vec<_> = (0..50).map(|n| format!("sibling-{n:02}")).map(|name| (format!("desk/{name}.jsonl"), as_another(&healthy, &name, "desk"))).collect();
+    let mut diagnostics = 0;
+    for odd in ODDS.iter().filter(|odd| !matches!(odd.make, Make::Folder(..))) {
+        let mut files = stored(odd);
+        files.extend(siblings.iter().cloned());
+        let world = World::jsonl(&healthy, files);
+        let runtime = Runtime::builder().open(&world.url).await.unwrap();
+        let entries = runtime.list(Some(&id("desk"))).await.unwrap().entries;
+        runtime.shutdown().await;
+        let (odds, others): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|entry| *entry.id() == id("odd"));
+        let names: Vec<&str> = others.iter().map(|entry| entry.id().as_str()).collect();
+        let expected: Vec<String> = (0..50).map(|n| format!("sibling-{n:02}")).collect();
+        assert!(others.iter().all(|entry| matches!(entry, Entry::Child(_))), "{}: {others:?}", odd.name);
+        assert_eq!(names[0], "above", "{}", odd.name);
+        assert_eq!(names[1..51], expected, "{}", odd.name);
+        assert_eq!(names[51], "below", "{}", odd.name);
+        assert!(odds.len() <= 1, "{}: {odds:?}", odd.name);
+        diagnostics += usize::from(matches!(odds[..], [Entry::Diagnostic { .. }]));
+    }
+    assert!(diagnostics > 30, "{diagnostics}");
+}
+
+/// What one verb of the program prints.
+fn printed(world: &World, words: &[&str]) -> String {
+    let said = Command::new(env!("CARGO_BIN_EXE_greenroom")).args(words).args(["--store", &world.url]).output().unwrap();
+    assert!(said.status.success(), "{words:?}: {said:?}");
+    String::from_utf8(said.stdout).unwrap() + &String::from_utf8(said.stderr).unwrap()
+}
+
+#[test]
+fn an_old_label_that_could_mislead_is_shown_and_obeyed_by_no_terminal() {
+    let healthy = below(&data().join("healthy"));
+    for odd in ODDS.iter().filter(|odd| odd.name.contains("label") && matches!(odd.make, Make::Event(..))) {
+        let world = World::jsonl(&healthy, stored(odd));
+        if world.load().is_err() {
+            continue;
+        }
+        for words in [&["list", "desk"][..], &["list", "--all"], &["tree", "desk"], &["show", "odd"], &["log", "odd"], &["log", "desk"], &["check"]] {
+            let text = printed(&world, words);
+            let misleading =
+                |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            assert!(!text.contains(misleading), "{} in {words:?}: {text:?}", odd.name);
+        }
+    }
 }
 
 const HEAD: &str = "\

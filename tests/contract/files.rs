@@ -232,7 +232,7 @@ fn long_label(text: &str) -> String {
 }
 
 /// The log of `odd` as another session's of this parent, every record sealed anew.
-fn as_another(healthy: &Healthy, session: &str, parent: &str) -> Vec<u8> {
+pub(crate) fn as_another(healthy: &Healthy, session: &str, parent: &str) -> Vec<u8> {
     let seal = |line: Vec<u8>| {
         let (body, more) = body_of(&line);
         let header = format!("\"id\":\"{session}\",\"parent\":\"{parent}\"");

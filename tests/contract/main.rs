@@ -8,6 +8,7 @@ mod catalog;
 #[cfg(feature = "cli")]
 mod damage;
 mod files;
+mod limits;
 mod watched;
 mod world;
 

@@ -5,6 +5,7 @@
 
 mod author;
 mod catalog;
+mod cycles;
 #[cfg(feature = "cli")]
 mod damage;
 mod files;

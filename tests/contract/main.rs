@@ -10,6 +10,8 @@ mod cycles;
 mod damage;
 mod files;
 mod limits;
+mod persistence;
+mod residency;
 mod watched;
 mod world;
 

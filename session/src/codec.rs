@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use thiserror::Error;
 
@@ -14,8 +14,8 @@ use crate::{
     header::{HEADER_VERSION, Header},
     id::{MessageId, Order, Seq, SessionId},
     json::{Flaw, look},
-    limits::{MAX_EVENT_BYTES, MAX_INTEGER, MAX_JSON_DEPTH},
-    message::{Block, Message, MessageKind, Source, Tombstone},
+    limits::{MAX_EVENT_BYTES, MAX_INTEGER, MAX_JSON_DEPTH, MAX_MESSAGE_JSON_BYTES},
+    message::{Block, Message, MessageError, MessageKind, Source, Tombstone},
 };
 
 /// Bytes of a record and their checksum.
@@ -64,6 +64,9 @@ pub enum EncodeError {
     /// A value would come back as another one.
     #[error("the data holds {0}, which would not come back as it is")]
     Lossy(String),
+    /// The message is larger than one may be.
+    #[error(transparent)]
+    Message(#[from] MessageError),
 }
 
 impl EncodeError {
@@ -73,6 +76,7 @@ impl EncodeError {
             Self::TooDeep => "EVENT_TOO_DEEP",
             Self::TooLarge(_) => "EVENT_TOO_LARGE",
             Self::Json(_) | Self::Field(_) | Self::Lossy(_) => "EVENT_INVALID",
+            Self::Message(error) => error.code(),
         }
     }
 }
@@ -205,6 +209,11 @@ pub(crate) fn header_crc(body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(b"h\0"), body)
 }
 
+/// Reads a value that may be absent and, where it stands, is none but its own: no key of a record is `null`.
+pub(crate) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(reader).map(Some)
+}
+
 /// Encodes an event of session `id`.
 ///
 /// # Errors
@@ -315,7 +324,9 @@ pub fn decode_event(id: &SessionId, seq: Seq, body: &[u8], crc: u32) -> Result<E
         r#type: Cow<'a, str>,
         #[serde(borrow)]
         data: &'a RawValue,
+        #[serde(default, deserialize_with = "present")]
         surface_op: Option<WireOp>,
+        #[serde(default, deserialize_with = "present")]
         source_event_seqs: Option<Vec<Seq>>,
         #[serde(default)]
         ignorable: bool,
@@ -347,18 +358,16 @@ pub fn event_crc(id: &SessionId, body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(prefix, b"\0"), body)
 }
 
-/// Room for the envelope around a message within its event.
-const ENVELOPE_BYTES: usize = 4096;
-
 /// Encodes a message's body, whose checksum needs its place: see [`message_crc`].
 ///
 /// # Errors
-/// [`EncodeError`] if the message is too deep or not JSON.
+/// [`EncodeError`] if the message is too large, too deep or not JSON.
 pub fn encode_message(message: &Message) -> Result<Vec<u8>, EncodeError> {
+    message.check()?;
     let body = serde_json::to_vec(message).map_err(EncodeError::Json)?;
     // What is accepted must fit into the event that will contain it.
-    if body.len() > MAX_EVENT_BYTES - ENVELOPE_BYTES {
-        return Err(EncodeError::TooLarge(body.len()));
+    if body.len() > MAX_MESSAGE_JSON_BYTES {
+        return Err(MessageError::TooLargeAsJson(body.len()).into());
     }
     if matches!(message.source, Source::Other(_)) {
         look(&body, MAX_JSON_DEPTH - 2, 1)?;

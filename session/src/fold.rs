@@ -194,6 +194,12 @@ impl Fold {
         &self.header
     }
 
+    /// Says what is wrong where the header claims more inherited events than the log has. A whole log has them all, since a session is created with them.
+    pub(crate) fn missing_prefix(&self) -> Option<String> {
+        let (inherited, there) = (self.header.seed_length, self.head.next_seq);
+        (inherited > there).then(|| format!("the header says that {inherited} events were inherited, and the log has {there}"))
+    }
+
     /// Returns the small half.
     pub fn head(&self) -> &Head {
         &self.head

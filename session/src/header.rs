@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{Seq, SessionId};
+use crate::{
+    codec::present,
+    id::{Seq, SessionId},
+};
 
 /// The header version that this program writes, and the newest that it reads.
 pub const HEADER_VERSION: u64 = 1;
@@ -25,7 +28,7 @@ pub struct Header {
     /// The session's id.
     pub id: SessionId,
     /// The direct parent. Lineage only: neither proof of being a subagent nor authority.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
     pub parent: Option<SessionId>,
     /// Milliseconds since the Unix epoch; never before the parent's or an older sibling's.
     pub created_at: u64,
@@ -35,7 +38,7 @@ pub struct Header {
     /// 0 in a root and in a fork, the parent's + 1 in a child.
     pub depth: u32,
     /// Absolute working folder.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
     pub cwd: Option<String>,
 }
 

@@ -4,6 +4,8 @@
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Largest encoded event, in bytes: 17 MiB.
 pub const MAX_EVENT_BYTES: usize = 17 * 1024 * 1024;
+/// Largest message as JSON, in bytes: what an event has room for beside its envelope.
+pub const MAX_MESSAGE_JSON_BYTES: usize = MAX_EVENT_BYTES - 4096;
 /// Deepest nesting of JSON within a record.
 pub const MAX_JSON_DEPTH: usize = 128;
 /// Most Unicode scalar values in a label.

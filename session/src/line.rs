@@ -218,22 +218,23 @@ pub(crate) fn is_whole(id: &SessionId, line: &[u8]) -> bool {
     split(line).is_some_and(|(body, crc)| checksum(id, &body) == Ok(crc))
 }
 
-/// Tells whether a line that is no record begins with a whole one, and goes on as another begins. No write that is cut off leaves that.
+/// Tells whether a line that is no record begins with a whole one, and goes on as another begins: with another byte in the place of the line feed between
+/// them, or with none. No write that is cut off leaves that.
 ///
 /// Nor does one leave a line with many places where a record may end, which would each cost a checksum of all that stands before: that hides records, too.
 pub(crate) fn hides_a_record(id: &SessionId, line: &[u8]) -> bool {
     const BEGINNINGS: [&[u8]; 4] = [HEADER, EVENT, b"{\"order\":", TAKEN];
     const MOST_ENDS: usize = 32;
+    let ends_as_a_record =
+        |front: &[u8]| front.ends_with(b"\"}") && front.get(front.len().saturating_sub(TAIL)..).is_some_and(|tail| tail.starts_with(b",\"crc\":\""));
     let mut ends = 0;
     (2..line.len()).any(|at| {
         let rest = line.get(at..).unwrap_or_default();
         if rest.first() != Some(&b'{') || !BEGINNINGS.iter().any(|beginning| rest.starts_with(beginning)) {
             return false;
         }
-        let front = line.get(..at - 1).unwrap_or_default();
-        if !front.ends_with(b"\"}") || !front.get(front.len().saturating_sub(TAIL)..).is_some_and(|tail| tail.starts_with(b",\"crc\":\"")) {
-            return false;
-        }
+        let fronts = [at - 1, at].map(|end| line.get(..end).unwrap_or_default());
+        let Some(front) = fronts.into_iter().find(|front| ends_as_a_record(front)) else { return false };
         ends += 1;
         ends > MOST_ENDS || is_whole(id, front)
     })

@@ -94,6 +94,9 @@ pub fn verdict(fold: &Fold) -> Verdict {
     if let Some(root) = fold.root() {
         return Verdict::Root { label: root.label.clone(), agent: root.agent.clone() };
     }
+    if fold.missing_prefix().is_some() {
+        return Verdict::Broken { reason: Reason::Corrupt };
+    }
     match fold.descriptor() {
         DescriptorState::None => Verdict::Plain,
         DescriptorState::One { parsed: Err(DescriptorError::Unsupported(_)), .. } => Verdict::Broken { reason: Reason::Unsupported },

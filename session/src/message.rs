@@ -7,8 +7,9 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::{
+    codec::present,
     id::{Epoch, IdError, MessageId, Order, SessionId, control_id},
-    limits::MAX_MESSAGE_BYTES,
+    limits::{MAX_MESSAGE_BYTES, MAX_MESSAGE_JSON_BYTES},
 };
 
 /// One block of a message's content.
@@ -253,7 +254,7 @@ pub struct Message {
     /// Whether it opens a turn when nothing else does.
     pub wake: bool,
     /// The request, for kind `control`.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
     pub control: Option<Control>,
 }
 
@@ -274,6 +275,9 @@ pub enum MessageError {
     /// The content is larger than [`MAX_MESSAGE_BYTES`].
     #[error("a message has at most {MAX_MESSAGE_BYTES} bytes, this one has {0}")]
     TooLarge(usize),
+    /// Its JSON is larger than the event can be that will contain it: a control character takes six bytes there.
+    #[error("a message takes at most {MAX_MESSAGE_JSON_BYTES} bytes as JSON, this one takes {0}")]
+    TooLargeAsJson(usize),
 }
 
 impl MessageError {
@@ -281,7 +285,7 @@ impl MessageError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Id(error) => error.code(),
-            Self::TooLarge(_) => "MESSAGE_TOO_LARGE",
+            Self::TooLarge(_) | Self::TooLargeAsJson(_) => "MESSAGE_TOO_LARGE",
         }
     }
 }

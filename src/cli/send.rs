@@ -15,7 +15,7 @@ use greenroom::{
         limits::MAX_MESSAGE_BYTES,
         listing::Reason,
         message::{Message, MessageError, Source},
-        store::{Accept, Done, Op, Reader, Refused, Store},
+        store::{Accept, Done, Op, Reader, Store},
         text::Escaped,
     },
     store_url::StoreUrl,
@@ -148,7 +148,6 @@ fn accept(store: &dyn Store, receiver: &SessionId, message: Message) -> Result<(
     let accept = Op::Accept(Accept::new(receiver.clone(), message));
     match store.commit(&[accept])?.pop() {
         Some(Ok(Done::Accepted { .. })) => Ok(()),
-        Some(Err(refused @ Refused::Invalid { code: "EVENT_TOO_LARGE", .. })) => Err(Failure::new("MESSAGE_TOO_LARGE", refused.to_string())),
         Some(Err(refused)) => Err(refused.into()),
         other => Err(Failure::new("INDETERMINATE", format!("the store answered {other:?}"))),
     }

@@ -10,6 +10,13 @@ mod listing;
 mod query;
 mod fork;
 mod publish;
+mod cycles;
+#[cfg(feature = "cli")]
+mod damage;
+mod files;
+mod limits;
+mod persistence;
+mod residency;
 mod watched;
 mod world;
 

@@ -111,6 +111,16 @@ impl World {
         *memory = memory.reopen();
     }
 
+    /// Closes the store when the last task of a runtime that was over it has gone.
+    pub(crate) async fn close_after(&self, runtime: Runtime) {
+        runtime.shutdown().await;
+        drop(runtime);
+        while self.open.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(|store| Arc::strong_count(store) > 1) {
+            tokio::task::yield_now().await;
+        }
+        self.close();
+    }
+
     /// Opens the same store as another process would; `None` where only one process may write.
     pub(crate) fn peer(&self) -> Option<Arc<dyn Store>> {
         drop(self.plain());

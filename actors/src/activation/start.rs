@@ -6,9 +6,11 @@
 use std::sync::Arc;
 
 use greenroom_session::{
+    check::{Class, lineage},
+    header::Header,
     id::SessionId,
     recover::begin_epoch,
-    store::{Done, Fence, Op, Open, Refused},
+    store::{Done, Fence, LoadError, Op, Open, Reader, Refused, StoreError},
     turns::Claimed,
 };
 use ractor::{Actor, ActorRef};
@@ -82,10 +84,18 @@ async fn bring_up(
     let StartRequest { session, incarnation, keep } = request;
     for look in 1..=LOOKS {
         let id = session.clone();
-        let mut fold = services.readers.read(move |reader| reader.folded(&id)).await.map_err(|error| ActivateError::from_load(&session, error))?;
+        let read = move |reader: &mut dyn Reader| {
+            let fold = reader.folded(&id)?;
+            let is_own_ancestor = closes_a_cycle(reader, fold.header())?;
+            Ok::<_, LoadError>((fold, is_own_ancestor))
+        };
+        let (mut fold, is_own_ancestor) = services.readers.read(read).await.map_err(|error| ActivateError::from_load(&session, error))?;
         // A lost epoch is brought up again even without work: its parent has yet to be told.
         if !fold.head().wants_holder() && !keep {
             return Ok(None);
+        }
+        if is_own_ancestor {
+            return Err(ActivateError::NotResumable { session, reason: "it is its own ancestor".into(), code: "NOT_RESUMABLE" });
         }
         // Made before anything is written, so that a behaviour that cannot be made uses no attempt.
         let behavior = agent_of(services, &session, &fold)?();
@@ -121,6 +131,12 @@ async fn bring_up(
         return publish(services, registry, fold, epoch, claimed, asked, slot, behavior, incarnation).await.map(Some);
     }
     Err(ActivateError::NotResumable { session, reason: "its log kept moving".into(), code: "SEQ_CONFLICT" })
+}
+
+/// Tells whether this session is the one that a cycle of parents is told of. It must not live: it would own itself and never settle, or its notice of having
+/// settled would go round the cycle and wake everybody on its way for ever. The others of the cycle may, since their notices end here.
+fn closes_a_cycle(reader: &mut dyn Reader, header: &Header) -> Result<bool, StoreError> {
+    Ok(lineage(header, |id| reader.header(id))?.iter().any(|finding| finding.class == Class::LineageCycle))
 }
 
 fn agent_of(services: &Services, session: &SessionId, fold: &greenroom_session::fold::Fold) -> Result<crate::behavior::Factory, ActivateError> {

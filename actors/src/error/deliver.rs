@@ -91,9 +91,6 @@ impl DeliverError {
             WriteError::Refused(Refused::NotFound(_)) => Self::NotResumable { child: child.to_string(), reason: "there is no such session".into() },
             WriteError::Refused(Refused::Busy { pending, limit }) => Self::Busy { pending, limit },
             WriteError::Refused(Refused::MessageIdConflict(id)) => Self::Conflict(id),
-            WriteError::Refused(Refused::Invalid { code: "EVENT_TOO_LARGE", .. }) => {
-                Self::Message(MessageError::TooLarge(greenroom_session::limits::MAX_MESSAGE_BYTES))
-            }
             other => Self::Write(other),
         }
     }

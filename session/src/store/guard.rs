@@ -1,13 +1,28 @@
 //! What every store checks of events before it takes them, beyond what the fold refuses.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use super::Refused;
 use crate::{
     event::{Body, Event},
+    fold::Fold,
     head::Head,
+    header::Header,
     id::{Epoch, Order},
 };
+
+/// Folds what a session is created with, and refuses a header that claims more inherited events than there are: everything that the session lives through would
+/// count as inherited until there are so many.
+pub(super) fn born(header: &Arc<Header>, events: &[Event]) -> Result<Fold, Refused> {
+    let mut fold = Fold::new(header.clone());
+    for event in events {
+        fold.apply_event(event)?;
+    }
+    match fold.missing_prefix() {
+        Some(missing) => Err(Refused::Invalid { code: "EVENT_INVALID", message: missing }),
+        None => Ok(fold),
+    }
+}
 
 /// Refuses events that are written at creation only. What a session is never changes after its creation, so that what an index says of it cannot grow old.
 pub(super) fn check_lived(event: &Event) -> Result<(), Refused> {

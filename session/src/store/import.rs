@@ -194,6 +194,9 @@ impl Import {
             }
             fold.apply_event(event).map_err(|error| misfit(error.reason))?;
         }
+        if let Some(missing) = fold.missing_prefix() {
+            return Err(Misfit::whole(missing));
+        }
         self.check_inbox()?;
         let inbox = self.hold(fold.head())?;
         for line in &inbox {

@@ -10,13 +10,12 @@ use std::{
 };
 
 use super::{
-    CommitError, Create, Done, Op, Reader, Refused, Store, StoreError, Verbatim,
+    CommitError, Create, Done, Op, Reader, Refused, Store, StoreError, Verbatim, born,
     entry::{Creation, Entry, First, Trail},
 };
 use crate::{
     codec::{check_event, check_message, encode_header},
     event::Event,
-    fold::Fold,
     id::{OwnerId, Seq, SessionId},
     limits::MAX_INTEGER,
     listing::{Verdict, verdict},
@@ -186,10 +185,7 @@ impl MemoryStore {
         let sibling_time = if op.session.parent.is_some() { family.children.last().map_or(0, |(time, _)| *time) } else { 0 };
         let header = Arc::new(op.session.at(op.time.max(parent_time).max(sibling_time).min(MAX_INTEGER)));
         encode_header(&header)?;
-        let mut fold = Fold::new(header.clone());
-        for event in &*op.events {
-            fold.apply_event(event)?;
-        }
+        let fold = born(&header, &op.events)?;
         let verdict = verdict(&fold);
         if let Verdict::Child { alias: Some(alias), .. } = &verdict {
             if family.aliases.contains_key(alias) {

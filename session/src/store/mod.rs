@@ -27,7 +27,7 @@ mod reader;
 pub mod sqlite;
 
 use ground::check_filesystem;
-use guard::{check_begun, check_ended, check_lived, check_taken};
+use guard::{born, check_begun, check_ended, check_lived, check_taken};
 
 pub use error::{CommitError, ExportError, LoadError, Refused, StoreError};
 pub use import::{Import, InboxLine, Misfit, RecordPlace, Release, Remove, Verbatim};

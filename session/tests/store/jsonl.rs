@@ -448,3 +448,80 @@ fn a_reader_that_knows_where_a_session_is_sees_it_go() {
     f.child("d", "r");
     assert!(beside.load(&sid("d")).is_ok());
 }
+
+#[test]
+fn a_session_keeps_its_file_and_every_byte_that_was_committed() {
+    let f = Fixture::jsonl();
+    f.root("r");
+    f.child("c", "r");
+    let inherited = f.load("c").events;
+    let forked = greenroom_session::store::Create::child(
+        greenroom_session::header::NewSession::child(sid("d"), sid("r"), 0),
+        inherited,
+        &greenroom_session::descriptor::Descriptor::continuable("fork", "a copy", "reporter"),
+        None,
+        1_000,
+    );
+    f.create(forked.unwrap());
+    let path = file(&f, "r/c.jsonl");
+    let mut committed = fs::read(&path).unwrap();
+    let mut grown = |what: &str| {
+        let now = fs::read(&path).unwrap();
+        assert!(now.len() > committed.len() && now.starts_with(&committed), "{what}");
+        committed = now;
+    };
+    for round in 1..=3 {
+        f.accept("c", turn(&format!("m{round}"))).unwrap();
+        grown("a message");
+        let (fence, _) = f.open("c", Some(round));
+        grown("an epoch");
+        f.end_turn(&fence, round, TurnEnd::Completed);
+        grown("the end of a turn");
+        f.close(&fence, true).unwrap();
+        grown("the end of an epoch");
+    }
+    let names: Vec<String> = fs::read_dir(f.path().join("r")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.len() == 2 && names.contains(&"c.jsonl".to_owned()) && names.contains(&"d.jsonl".to_owned()), "{names:?}");
+}
+
+#[test]
+fn a_header_of_any_length_is_listed() {
+    let f = Fixture::jsonl();
+    f.root("r");
+    for (id, length) in [("a", 10), ("b", 8_192), ("c", 1_000_000)] {
+        let mut create = child(id, "r", None, 1_000);
+        create.session.cwd = Some(format!("/{}", "x".repeat(length)));
+        f.create(create);
+    }
+    let mut beside = open_reader(f.path()).unwrap();
+    for reader in [&mut *f.reader(), &mut beside as &mut dyn Reader] {
+        let lengths: Vec<usize> = reader
+            .family(Some(&sid("r")), None, 9, false)
+            .unwrap()
+            .into_iter()
+            .map(|(child, described)| described.map(|_| child.header.unwrap().cwd.as_ref().unwrap().len()).unwrap())
+            .collect();
+        assert_eq!(lengths, [11, 8_193, 1_000_001]);
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_any_more_fails_the_whole_listing() {
+    for (what, spoil) in [
+        ("it is gone", (|dir| fs::remove_dir_all(dir).unwrap()) as fn(&Path)),
+        ("it is a file", |dir| {
+            fs::remove_dir_all(dir).unwrap();
+            fs::write(dir, "a letter").unwrap();
+        }),
+    ] {
+        let (folder, ..) = written();
+        let dir = folder.path().join("store");
+        let mut reader = open_reader(&dir).unwrap();
+        assert_eq!(reader.family(None, None, 9, false).unwrap().len(), 2);
+        spoil(&dir);
+        let told = reader.family(None, None, 9, false).map(|family| family.len()).map_err(|error| error.code());
+        assert!(told.is_err(), "{what}: {told:?}");
+        let told = reader.load(&sid("r")).map(|log| log.events.len()).map_err(|error| error.code());
+        assert_eq!(told, Err("STORE_FAILED"), "{what}");
+    }
+}

@@ -35,11 +35,11 @@ fn a_message_that_its_event_could_not_hold_is_refused(f: &Fixture) {
     // A control character takes six bytes of JSON.
     let long = Message::turn("m", "\u{1}".repeat(MAX_EVENT_BYTES / 6), Source::User, 1).unwrap();
     let done = f.store.commit(&[Op::Create(root("q", 1)), accept("r", long.clone()), accept("r", turn("n"))]).unwrap();
-    assert_eq!(done[1].as_ref().unwrap_err().code(), "EVENT_TOO_LARGE");
+    assert_eq!(done[1].as_ref().unwrap_err().code(), "MESSAGE_TOO_LARGE");
     assert_eq!(done[2], Ok(Done::Accepted { order: 0, duplicate: false }));
     let mut create = root("p", 1);
     create.message = Some(std::sync::Arc::new(long));
-    assert_eq!(f.one(Op::Create(create)).unwrap_err().code(), "EVENT_TOO_LARGE");
+    assert_eq!(f.one(Op::Create(create)).unwrap_err().code(), "MESSAGE_TOO_LARGE");
     assert_eq!(f.reader().header(&sid("p")).unwrap(), None);
 }
 

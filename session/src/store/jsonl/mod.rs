@@ -31,6 +31,8 @@ mod pool;
 mod read;
 mod scan;
 mod shelf;
+#[cfg(test)]
+mod size;
 mod stamp;
 #[cfg(test)]
 mod tests;

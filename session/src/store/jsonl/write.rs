@@ -11,7 +11,6 @@ use super::{
 use crate::{
     codec::{check_event, check_message, encode_header},
     event::Event,
-    fold::Fold,
     header::Header,
     id::SessionId,
     limits::MAX_INTEGER,
@@ -20,7 +19,7 @@ use crate::{
     message::InboxRecord,
     place::name_of,
     store::{
-        Accept, Append, Claim, Close, Create, Done, LoadError, Op, Open, Refused, StoreError,
+        Accept, Append, Claim, Close, Create, Done, LoadError, Op, Open, Refused, StoreError, born,
         entry::{Creation, Entry, First},
     },
 };
@@ -155,10 +154,7 @@ impl Writer {
         let place = Place::of(op.session.parent.as_ref(), id);
         let header = Arc::new(op.session.at(self.earliest(op, &place)?.min(MAX_INTEGER)));
         encode_header(&header)?;
-        let mut fold = Fold::new(header.clone());
-        for event in &*op.events {
-            fold.apply_event(event)?;
-        }
+        let fold = born(&header, &op.events)?;
         let verdict = verdict(&fold);
         self.join_family(&header, &place, &verdict)?;
         let mut lines = vec![Line::Header((*header).clone())];

@@ -37,6 +37,8 @@ mod read;
 mod rebuild;
 mod scan;
 mod schema;
+#[cfg(test)]
+mod size;
 mod summary;
 mod tally;
 #[cfg(test)]

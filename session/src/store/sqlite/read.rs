@@ -60,6 +60,12 @@ impl SqliteReader {
         &self.conn
     }
 
+    /// Returns the connection, to be watched.
+    #[cfg(test)]
+    pub(super) fn watched(&mut self) -> &mut Connection {
+        &mut self.conn
+    }
+
     /// Tells whether a session lies in the tree of `root`, remembering what the way up has shown.
     fn in_tree(conn: &Connection, id: &SessionId, root: &SessionId, known: &mut HashMap<String, bool>) -> rusqlite::Result<bool> {
         let mut way = Vec::new();

@@ -21,14 +21,13 @@ use super::{
 use crate::{
     codec::{Encoded, encode_event, encode_header, encode_message, encode_tombstone, message_crc},
     event::Event,
-    fold::Fold,
     head::Head,
     header::Header,
     id::{MessageId, Order, SessionId},
     limits::MAX_INTEGER,
     listing::{Summary, Verdict, verdict},
     message::{BodyHash, InboxRecord, Message, MessageKind, Tombstone},
-    store::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Op, Open, Refused, StoreError, check_begun, check_ended},
+    store::{Accept, Append, Claim, ClaimKind, Close, Create, Done, Op, Open, Refused, StoreError, born, check_begun, check_ended},
 };
 
 /// A batch under way.
@@ -116,10 +115,7 @@ impl<'a> Batch<'a> {
         }
         let header = Arc::new(op.session.at(earliest.min(MAX_INTEGER)));
         let encoded = encode_header(&header)?;
-        let mut fold = Fold::new(header.clone());
-        for event in &*op.events {
-            fold.apply_event(event)?;
-        }
+        let fold = born(&header, &op.events)?;
         let verdict = verdict(&fold);
         self.take_alias(header.parent.as_ref(), id, &verdict)?;
         let found = self.insert_session(&header, &encoded, &creation_hash(&op.events, op.message.as_deref()))?;

@@ -1,0 +1,422 @@
+//! Damaged and odd logs: what is said of each, by every reader and after a write, and that its siblings are unhurt.
+
+use std::{
+    collections::BTreeMap,
+    fmt::{Debug, Write},
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use greenroom::{
+    Entry, Runtime, Turn, TurnEnd,
+    actors::{catalog::read_listing, query::Page},
+    session::{
+        check::{Finding, Seen, Severity, check},
+        event::Event,
+        id::MessageId,
+        listing::Reason,
+        message::{InboxRecord, Message, Source},
+        store::{Accept, Done, LoadError, Op, Reader, Store, jsonl, jsonl::JsonlStore, memory::MemoryStore, sqlite, sqlite::SqliteStore},
+        transfer::import_folder,
+    },
+};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+use crate::files::{Healthy, Make, ODD, ODDS, Odd, as_another, below, body_of, crc_of, data, healthy, id, lay, lines, made, stored};
+
+/// A store with an odd session in it.
+struct World {
+    folder: TempDir,
+    url: String,
+}
+
+impl World {
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    /// A folder of JSON Lines with these files over the healthy ones.
+    fn jsonl(healthy: &Healthy, over: BTreeMap<String, Vec<u8>>) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        lay(&path, healthy.iter().filter(|(name, _)| *name != ODD));
+        lay(&path, over);
+        Self { url: format!("jsonl:{}", path.display()), folder }
+    }
+
+    /// A database with the healthy sessions and the fault in it, its index derived anew.
+    fn sqlite(odd: &Odd, healthy: &Healthy) -> Option<Self> {
+        let world = Self { folder: tempfile::tempdir().unwrap(), url: String::new() };
+        let path = world.path();
+        let files = world.folder.path().join("healthy");
+        lay(&files, healthy);
+        let store = SqliteStore::open(&path).unwrap();
+        let report = import_folder(&store, &files, true, &mut |_| {}).unwrap();
+        assert_eq!((report.imported, report.troubles.len()), (4, 0));
+        let conn = Connection::open(&path).unwrap();
+        let sid: i64 = conn.query_row("SELECT sid FROM session WHERE id = 'odd'", [], |row| row.get(0)).unwrap();
+        let changed = |select: &str, before: &str, change: fn(&str) -> String| {
+            let body: String = conn.query_row(select, [sid], |row| row.get(0)).unwrap();
+            let text = format!("{before}{}", &body[1..]);
+            let after = change(&text);
+            assert_ne!(text, after);
+            (crc_of("odd", after.as_bytes()), format!("{{{}", &after[if after.starts_with(before) { before.len() } else { 1 }..]))
+        };
+        match &odd.make {
+            Make::Event(seq, change) => {
+                let (crc, body) = changed(&format!("SELECT body FROM event WHERE sid = ?1 AND seq = {seq}"), "{", *change);
+                conn.execute("UPDATE event SET body = ?2, crc = ?3 WHERE sid = ?1 AND seq = ?4", (sid, body, crc, seq.cast_signed())).unwrap();
+            }
+            Make::Message(change) => {
+                let (crc, body) = changed("SELECT body FROM inbox WHERE sid = ?1 AND ord = 1", "{\"order\":1,", *change);
+                conn.execute("UPDATE inbox SET body = ?2, crc = ?3 WHERE sid = ?1 AND ord = 1", (sid, body, crc)).unwrap();
+            }
+            Make::Header(change) => {
+                let (crc, body) = changed("SELECT header FROM session WHERE sid = ?1", "{", *change);
+                conn.execute("UPDATE session SET header = ?2, crc = ?3 WHERE sid = ?1", (sid, body, crc)).unwrap();
+            }
+            Make::Lines(_, sql) | Make::Folder(_, sql) => conn.execute_batch(&sql.as_ref()?.replace("{sid}", &sid.to_string())).unwrap(),
+        }
+        store.rebuild_index(None, &mut |_| {}).unwrap();
+        store.close().unwrap();
+        Some(Self { url: format!("sqlite:{}", path.display()), ..world })
+    }
+
+    fn reader(&self) -> Box<dyn Reader> {
+        if self.is_folder() { Box::new(jsonl::open_reader(self.path()).unwrap()) } else { Box::new(sqlite::open_reader(self.path()).unwrap()) }
+    }
+
+    fn is_folder(&self) -> bool {
+        self.path().is_dir()
+    }
+
+    /// Every byte of the store, what tells readers of each other and of the writer aside.
+    fn bytes(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut files = if self.is_folder() { below(&self.path()) } else { below(self.folder.path()) };
+        // A write-ahead log that is not there is an empty one.
+        files.retain(|name, bytes| !name.ends_with("-shm") && !name.ends_with("-lock") && name != "_lock" && !(bytes.is_empty() && name.ends_with("-wal")));
+        files
+    }
+
+    fn load(&self) -> Result<(usize, u64), LoadError> {
+        self.reader().load(&id("odd")).map(|log| (log.events.len(), log.fold.head().next_order))
+    }
+
+    /// What is listed below the desk, and beside it.
+    fn listed(&self, verify: bool) -> Vec<String> {
+        let mut reader = self.reader();
+        let mut list = |parent| read_listing(&mut *reader, parent, &Page::default(), verify).unwrap().entries;
+        let roots = list(None).into_iter().filter(|entry| *entry.id() != id("desk"));
+        let children = list(Some(&id("desk")));
+        roots.map(|entry| format!("beside the desk: {}", shown(&entry))).chain(children.iter().map(shown)).collect()
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let mut found = Vec::new();
+        let mut see = |seen: Seen| {
+            if let Seen::Finding(finding) = seen {
+                found.push(finding);
+            }
+        };
+        check(&mut *self.reader(), None, &mut see).unwrap();
+        found
+    }
+
+    /// What is imported of the folder, and what is said of the rest.
+    fn imported(&self) -> (u64, Vec<String>) {
+        let report = import_folder(&MemoryStore::new(), &self.path(), false, &mut |_| {}).unwrap();
+        let folder = format!("{}/", self.path().display());
+        let troubles = report.troubles.iter().map(|trouble| format!("{}: {}", trouble.code(), trouble.to_string().replace(&folder, ""))).collect();
+        (report.imported, troubles)
+    }
+
+    /// How many events the command line shows, and what it ends with.
+    fn logged(&self) -> String {
+        let said = Command::new(env!("CARGO_BIN_EXE_greenroom")).args(["log", "odd", "--raw", "--store", &self.url]).output().unwrap();
+        let (out, err) = (String::from_utf8(said.stdout).unwrap(), String::from_utf8(said.stderr).unwrap());
+        let code = err.split_once("error[").and_then(|(_, rest)| rest.split_once(']')).map_or("", |(code, _)| code);
+        format!("{} events, exit {} {code}", out.lines().filter(|line| line.starts_with("{\"seq\":")).count(), said.status.code().unwrap()).trim_end().into()
+    }
+
+    /// Sends to the odd one and to its sibling, lets them serve what they have, and tells what came of it.
+    async fn sent(&self) -> (String, String) {
+        let cast = Runtime::builder().closure("reporter", |turn: Turn| async move {
+            turn.say(format!("heard {}", turn.text()))?;
+            Ok(TurnEnd::Completed)
+        });
+        let runtime = cast.closure("editor", |_: Turn| async { Ok(TurnEnd::Completed) }).open(&self.url).await.unwrap();
+        let host = runtime.host();
+        let mut said = Vec::new();
+        for session in ["odd", "above"] {
+            said.push(match host.send(&id(session), "Go on.", Some(MessageId::new("m9").unwrap())).await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(error.code()),
+            });
+        }
+        runtime.recover(None).await.unwrap();
+        host.quiescent(&id("desk")).await.unwrap();
+        host.quiescent(&id("odd")).await.unwrap();
+        runtime.shutdown().await;
+        let mut reader = self.reader();
+        let mut ends = ["odd", "above"].into_iter().zip(said).map(|(session, said)| match said {
+            Err(code) => code.to_owned(),
+            Ok(()) => match reader.load(&id(session)) {
+                Ok(log) => format!("accepted, {} turns, {} messages wait", log.fold.head().turns, log.fold.head().pending_turns),
+                Err(error) => format!("accepted, then {}", error.code()),
+            },
+        });
+        (ends.next().unwrap(), ends.next().unwrap())
+    }
+}
+
+fn shown(entry: &Entry) -> String {
+    match entry {
+        Entry::Diagnostic { id, reason: Reason::Corrupt } => format!("{id} corrupt"),
+        Entry::Diagnostic { id, reason } => format!("{id} {reason:?}").to_lowercase(),
+        Entry::Root(listed) | Entry::Child(listed) => {
+            let label = listed.label.as_deref().unwrap_or_default();
+            let label = if label.len() > 100 { format!("{} bytes", label.len()) } else { format!("{label:?}") };
+            format!("{} {} {label}", listed.id, listed.status.as_str())
+        }
+    }
+}
+
+/// What is said of a fixture in one kind of store: keys and values, in order.
+#[derive(Default)]
+struct Said(Vec<(&'static str, String)>);
+
+impl Said {
+    fn put(&mut self, key: &'static str, text: impl Into<String>) {
+        self.0.push((key, quoted(&text.into())));
+    }
+
+    fn put_all(&mut self, key: &'static str, texts: impl IntoIterator<Item = String>) {
+        let texts: Vec<String> = texts.into_iter().map(|text| quoted(&text)).collect();
+        self.0.push((key, format!("[{}]", texts.join(", "))));
+    }
+}
+
+/// A string of TOML; those of JSON are.
+fn quoted(text: &str) -> String {
+    serde_json::to_string(text).unwrap()
+}
+
+/// Looks at a fixture from every side and says what is said of it. What must be so of any odd log and is not goes into `wrong`.
+async fn look(odd: &Odd, world: &World, wrong: &mut Vec<String>) -> Said {
+    let mut said = Said::default();
+    let mut must = |so: bool, what: &dyn Debug| wrong.extend((!so).then(|| format!("{} in {}: {what:?}", odd.name, world.url.split(':').next().unwrap())));
+    let before = world.bytes();
+
+    let load = world.load();
+    said.put(
+        "load",
+        load.as_ref().map_or_else(|error| format!("{}: {error}", error.code()), |(events, messages)| format!("{events} events, {messages} messages")),
+    );
+    let listed = world.listed(false);
+    let verified = world.listed(true);
+    must(!world.is_folder() || verified == listed, &("no row is kept in a folder", &listed, &verified));
+    for sibling in ["above", "below"] {
+        must(listed.contains(&format!("{sibling} complete \"the {sibling} one\"")), &("a sibling is listed", &listed));
+        must(world.reader().load(&id(sibling)).is_ok_and(|log| log.events.len() == 11), &"a sibling is read");
+    }
+    let own = |lines: Vec<String>| lines.into_iter().filter(|line| !line.starts_with("above") && !line.starts_with("below"));
+    let differs = verified != listed;
+    said.put_all("list", own(listed));
+    if differs {
+        said.put_all("verify", own(verified));
+    }
+    let findings = world.findings();
+    said.put_all("check", findings.iter().map(ToString::to_string));
+    let healthy = |finding: &Finding| {
+        let own = finding.spot.as_ref().is_none_or(|spot| spot.path != Path::new(ODD));
+        own && finding.session.as_ref().is_some_and(|session| ["desk", "above", "below"].contains(&session.as_str()))
+    };
+    must(!findings.iter().any(healthy), &("nothing is found of healthy sessions", &findings));
+    said.put("log", world.logged());
+    must(world.bytes() == before, &"reading writes nothing");
+    if load.as_ref().is_err_and(|error| error.code() == "SESSION_CORRUPT") {
+        must(findings.iter().any(|finding| finding.class.severity() == Severity::Damage), &("damage is found", &findings));
+    }
+
+    if world.is_folder() {
+        let (imported, troubles) = world.imported();
+        must(imported >= 3, &"the siblings are imported");
+        said.put_all("import", if troubles.is_empty() { vec![format!("{imported} sessions")] } else { troubles });
+        // What is read of a file is all of it, or a word is said of the rest.
+        if let (Ok((events, messages)), Some(bytes)) = (&load, before.get(ODD)) {
+            let records = bytes.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).count() as u64;
+            let told = findings.iter().any(|finding| finding.spot.as_ref().is_some_and(|spot| spot.path == Path::new(ODD)));
+            must(*events as u64 + messages + 1 == records || told, &"nothing is silently shortened");
+        }
+        if let Err(error @ (LoadError::Fold { .. } | LoadError::Corrupt { .. })) = &load {
+            let place = error.to_string();
+            must(["(byte ", " at header:", " at file:"].iter().any(|at| place.contains(at)), &("damage has a place", place));
+        }
+    }
+    let (odd_end, sibling_end) = world.sent().await;
+    must(sibling_end == "accepted, 4 turns, 0 messages wait", &("a sibling serves its messages", sibling_end));
+    if let (true, Some(now), Some(then)) = (world.is_folder(), world.bytes().get(ODD), before.get(ODD)) {
+        let kept = if load.is_ok() { whole_batches(then) } else { then.len() };
+        must(now.get(..kept) == then.get(..kept), &"what was committed stays as it is");
+        must(load.is_ok() || now == then, &"damage is not cut");
+    }
+    if let (true, Ok((events, messages))) = (odd_end.starts_with("accepted"), &load) {
+        let now = world.load();
+        must(now.as_ref().is_ok_and(|(events_now, messages_now)| events_now >= events && *messages_now > *messages), &("nothing is lost by an append", now));
+    }
+    said.put("send", odd_end);
+    said
+}
+
+/// How many bytes of a file the batches take that have their end.
+fn whole_batches(bytes: &[u8]) -> usize {
+    let ends = lines(bytes).into_iter().scan(0, |at, line| {
+        *at += line.len();
+        let whole = line.ends_with(b"\"}\n") && std::str::from_utf8(&line).is_ok_and(|text| text.contains(",\"crc\":\""));
+        Some((*at, whole && !body_of(&line).1 && is_sealed(&line)))
+    });
+    ends.filter(|(_, ends)| *ends).last().map_or(0, |(at, _)| at)
+}
+
+fn is_sealed(line: &[u8]) -> bool {
+    line == crate::files::sealed("odd", body_of(line).0.as_bytes(), body_of(line).1)
+}
+
+#[test]
+fn the_fixtures_are_what_is_said_of_them() {
+    let healthy = healthy();
+    let write = std::env::var_os("GREENROOM_WRITE_FIXTURES").is_some();
+    if write {
+        drop(fs::remove_dir_all(data()));
+        lay(&data().join("healthy"), &healthy);
+        for odd in ODDS {
+            match odd.make {
+                Make::Folder(..) => lay(&data().join(odd.name), made(odd, &healthy)),
+                _ => lay(&data(), [(format!("{}.jsonl", odd.name), &made(odd, &healthy)[ODD])]),
+            }
+        }
+    }
+    assert_eq!(below(&data().join("healthy")), healthy);
+    for odd in ODDS {
+        assert_eq!(stored(odd), made(odd, &healthy), "{}", odd.name);
+        assert!(odd.name == "whole" || stored(odd).get(ODD) != healthy.get(ODD) || stored(odd).len() > 1, "{} is odd", odd.name);
+    }
+}
+
+#[tokio::test]
+async fn of_every_odd_log_everybody_says_what_the_table_says() {
+    let healthy = below(&data().join("healthy"));
+    let (mut table, mut wrong) = (String::from(HEAD), Vec::new());
+    for odd in ODDS {
+        write!(table, "\n[{}]\nwhat = {}\n", odd.name, quoted(odd.what)).unwrap();
+        eprintln!("{}", odd.name);
+        let said = look(odd, &World::jsonl(&healthy, stored(odd)), &mut wrong).await;
+        said.0.iter().for_each(|(key, value)| writeln!(table, "{key} = {value}").unwrap());
+        if let Some(world) = World::sqlite(odd, &healthy) {
+            let said = look(odd, &world, &mut wrong).await;
+            said.0.iter().for_each(|(key, value)| writeln!(table, "sqlite.{key} = {value}").unwrap());
+        }
+    }
+    let path = data().join("expected.toml");
+    if std::env::var_os("GREENROOM_WRITE_FIXTURES").is_some() {
+        fs::write(&path, &table).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let wrong: Vec<_> = table.lines().zip(expected.lines()).filter(|(now, then)| now != then).collect();
+    assert!(wrong.is_empty() && table.lines().count() == expected.lines().count(), "{wrong:#?}");
+}
+
+/// The events and the messages that a folder's `odd` has.
+fn read(dir: &Path) -> (Vec<Event>, Vec<InboxRecord>) {
+    let mut reader = jsonl::open_reader(dir).unwrap();
+    (reader.load(&id("odd")).unwrap().events, reader.inbox(&id("odd"), 99).unwrap())
+}
+
+#[test]
+fn an_end_that_is_cut_off_anywhere_costs_what_was_cut_off_and_an_append_joins_nothing_to_it() {
+    let healthy = below(&data().join("healthy"));
+    let text = lines(&healthy[ODD]);
+    // The last message, and the batch of five events that ends the turn.
+    for (kept, batch) in [(14, 1), (7, 5)] {
+        let (before, whole) = (text[..kept].concat(), text[..kept + batch].concat());
+        let world = World::jsonl(&healthy, [(ODD.to_owned(), before.clone())].into());
+        let (path, file) = (world.path(), world.path().join(ODD));
+        let committed = read(&path);
+        for cut in before.len()..whole.len() {
+            fs::write(&file, &whole[..cut]).unwrap();
+            assert_eq!(read(&path), committed, "cut at {cut}");
+            let store = JsonlStore::open(&path).unwrap();
+            let message = Message::turn("m9", "Go on.", Source::User, 2_000).unwrap();
+            let accepted = store.commit(&[Op::Accept(Accept::new(id("odd"), message.clone()))]).unwrap();
+            let order = committed.1.last().map_or(1, |record| record.order + 1);
+            assert_eq!(accepted, [Ok(Done::Accepted { order, duplicate: false })], "cut at {cut}");
+            drop(store);
+            let (events, mut messages) = read(&path);
+            assert_eq!((messages.pop().unwrap().message, &messages, &events), (Arc::new(message), &committed.1, &committed.0), "cut at {cut}");
+            let now = lines(&fs::read(&file).unwrap());
+            assert_eq!((now.len(), now[..kept].concat()), (kept + 1, before.clone()), "cut at {cut}");
+            let aside = file.with_extension(format!("jsonl.torn-{}", before.len()));
+            assert_eq!(fs::read(&aside).ok(), (cut > before.len()).then(|| whole[before.len()..cut].to_vec()), "cut at {cut}");
+            drop(fs::remove_file(aside));
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_odd_child_among_fifty_is_one_diagnostic_in_its_place() {
+    let healthy = below(&data().join("healthy"));
+    let siblings: Vec<_> = (0..50).map(|n| format!("sibling-{n:02}")).map(|name| (format!("desk/{name}.jsonl"), as_another(&healthy, &name, "desk"))).collect();
+    let mut diagnostics = 0;
+    for odd in ODDS.iter().filter(|odd| !matches!(odd.make, Make::Folder(..))) {
+        let mut files = stored(odd);
+        files.extend(siblings.iter().cloned());
+        let world = World::jsonl(&healthy, files);
+        let runtime = Runtime::builder().open(&world.url).await.unwrap();
+        let entries = runtime.list(Some(&id("desk"))).await.unwrap().entries;
+        runtime.shutdown().await;
+        let (odds, others): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|entry| *entry.id() == id("odd"));
+        let names: Vec<&str> = others.iter().map(|entry| entry.id().as_str()).collect();
+        let expected: Vec<String> = (0..50).map(|n| format!("sibling-{n:02}")).collect();
+        assert!(others.iter().all(|entry| matches!(entry, Entry::Child(_))), "{}: {others:?}", odd.name);
+        assert_eq!(names[0], "above", "{}", odd.name);
+        assert_eq!(names[1..51], expected, "{}", odd.name);
+        assert_eq!(names[51], "below", "{}", odd.name);
+        assert!(odds.len() <= 1, "{}: {odds:?}", odd.name);
+        diagnostics += usize::from(matches!(odds[..], [Entry::Diagnostic { .. }]));
+    }
+    assert!(diagnostics > 30, "{diagnostics}");
+}
+
+/// What one verb of the program prints.
+fn printed(world: &World, words: &[&str]) -> String {
+    let said = Command::new(env!("CARGO_BIN_EXE_greenroom")).args(words).args(["--store", &world.url]).output().unwrap();
+    assert!(said.status.success(), "{words:?}: {said:?}");
+    String::from_utf8(said.stdout).unwrap() + &String::from_utf8(said.stderr).unwrap()
+}
+
+#[test]
+fn an_old_label_that_could_mislead_is_shown_and_obeyed_by_no_terminal() {
+    let healthy = below(&data().join("healthy"));
+    for odd in ODDS.iter().filter(|odd| odd.name.contains("label") && matches!(odd.make, Make::Event(..))) {
+        let world = World::jsonl(&healthy, stored(odd));
+        if world.load().is_err() {
+            continue;
+        }
+        for words in [&["list", "desk"][..], &["list", "--all"], &["tree", "desk"], &["show", "odd"], &["log", "odd"], &["log", "desk"], &["check"]] {
+            let text = printed(&world, words);
+            let misleading =
+                |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            assert!(!text.contains(misleading), "{} in {words:?}: {text:?}", odd.name);
+        }
+    }
+}
+
+const HEAD: &str = "\
+# What is said of each file of this folder when it lies in the place of `odd` in `healthy`, in a store of JSON Lines and, where such a thing can come about
+# there, in SQLite: by a load, a listing of its parent, a check, `greenroom log`, an import of the folder, and a message that is sent to it.
+# `GREENROOM_WRITE_FIXTURES=1 cargo test --test contract damage` writes it; then read what has changed.
+";

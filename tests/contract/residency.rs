@@ -1,0 +1,125 @@
+//! What is on disk while a runtime is there and after it, and that looking at it costs and adds nothing.
+
+use std::sync::Arc;
+
+use greenroom::{Runtime, Turn, TurnEnd as Ended};
+use greenroom_session::event::{Body, TurnEnd};
+use tokio::sync::Semaphore;
+
+use crate::{
+    persistence::types,
+    watched::Call,
+    world::{World, sid},
+};
+
+crate::on_every_store!(async
+    a_session_in_a_turn_is_read_as_it_is_and_its_real_end_is_what_stays,
+    what_a_runtime_has_written_is_there_after_it,
+    a_list_asks_no_more_of_a_store_that_has_more,
+    resuming_a_parent_five_times_adds_nothing_that_listing_caused,
+);
+
+async fn a_session_in_a_turn_is_read_as_it_is_and_its_real_end_is_what_stays(world: &World) {
+    let (within, may_end) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let gates = (within.clone(), may_end.clone());
+    let cast = Runtime::builder().closure("worker", move |turn: Turn| {
+        let (within, may_end) = gates.clone();
+        async move {
+            turn.say("under way")?;
+            within.add_permits(1);
+            may_end.acquire().await.unwrap().forget();
+            Ok(Ended::Completed)
+        }
+    });
+    world.root("r");
+    world.child("c", "r");
+    let runtime = world.start(cast).await;
+    let host = runtime.host();
+    host.send(&sid("c"), "Begin.", None).await.unwrap();
+    within.acquire().await.unwrap().forget();
+    for _ in 0..2 {
+        let log = host.load(&sid("c")).await.unwrap();
+        assert!(log.fold.head().open.is_some());
+        assert!(!types(&log.events).contains(&"turn/end"), "{:?}", types(&log.events));
+    }
+    // Its parent hears that it has settled, in a turn of its own.
+    may_end.add_permits(9);
+    assert_eq!(host.quiescent(&sid("c")).await.unwrap(), []);
+    drop(host);
+    world.close_after(runtime).await;
+    let log = world.reader().load(&sid("c")).unwrap();
+    let ends: Vec<_> = log.events.iter().filter_map(|event| if let Body::TurnEnd { reason, .. } = &event.body { Some(reason) } else { None }).collect();
+    assert_eq!(ends, [&TurnEnd::Completed]);
+}
+
+async fn what_a_runtime_has_written_is_there_after_it(world: &World) {
+    let runtime = world.runtime().await;
+    let root = runtime.root("worker", "a root").await.unwrap();
+    let child = root.agent().start_continuable(greenroom::Delegate::new("worker", "a child", "begin")).await.unwrap().child;
+    for n in 0..5 {
+        root.agent().followup(&child, format!("more {n}")).await.unwrap();
+    }
+    root.quiescent().await.unwrap();
+    let host = runtime.host();
+    let live = host.load(root.id()).await.unwrap();
+    let settled = host.load(&child).await.unwrap();
+    assert_eq!((settled.fold.head().turns, settled.fold.head().live), (6, false));
+    let root_id = root.id().clone();
+    drop((host, root));
+    world.close_after(runtime).await;
+    assert_eq!(world.reader().load(&child).unwrap().events, settled.events);
+    // The end of the root's epoch came with the shutdown.
+    let after = world.reader().load(&root_id).unwrap().events;
+    assert_eq!(after[..live.events.len()], live.events[..]);
+    assert_eq!(types(&after[live.events.len()..]), ["activation/end"]);
+}
+
+async fn a_list_asks_no_more_of_a_store_that_has_more(world: &World) {
+    world.root("r");
+    for n in 0..10 {
+        world.child(&format!("c{n}"), "r");
+    }
+    let runtime = world.runtime().await;
+    let mut asked = Vec::new();
+    for _ in 0..2 {
+        // What a list has read is known in a folder of JSON Lines, whose writer is this very process.
+        runtime.list(Some(&sid("r"))).await.unwrap();
+        world.watch.clear();
+        assert_eq!(runtime.list(Some(&sid("r"))).await.unwrap().entries.len(), 10);
+        let calls = world.watch.calls();
+        assert!(calls.keys().all(|(of, call)| of == "r" || (of.starts_with('c') && !matches!(call, Call::Load | Call::Events))), "{calls:?}");
+        asked.push(calls.clone());
+        for n in 0..200 {
+            let id = format!("other-{}-{n}", asked.len());
+            world.root(&id);
+            world.child(&format!("x-{id}"), &id);
+        }
+    }
+    assert_eq!(asked[0], asked[1]);
+    runtime.shutdown().await;
+}
+
+async fn resuming_a_parent_five_times_adds_nothing_that_listing_caused(world: &World) {
+    let mut grown = Vec::new();
+    for (name, lists) in [("quiet", false), ("listed", true)] {
+        world.root(name);
+        world.child(&format!("{name}-child"), name);
+        for _ in 0..5 {
+            let runtime = world.runtime().await;
+            let root = runtime.resume(&sid(name)).await.unwrap();
+            if lists {
+                for parent in [None, Some(root.id())] {
+                    runtime.list(parent).await.unwrap();
+                }
+                root.agent().list_children(tokio_util::sync::CancellationToken::new()).await.unwrap();
+            }
+            drop(root);
+            world.close_after(runtime).await;
+        }
+        let log = world.reader().load(&sid(name)).unwrap().events;
+        let child = world.reader().load(&sid(&format!("{name}-child"))).unwrap().events;
+        grown.push((types(&log).join(" "), types(&child).join(" ")));
+    }
+    assert_eq!(grown[0], grown[1]);
+    assert!(grown[0].0.matches("activation/start").count() == 5, "{grown:?}");
+}

@@ -525,3 +525,27 @@ fn a_folder_that_cannot_be_read_any_more_fails_the_whole_listing() {
         assert_eq!(told, Err("STORE_FAILED"), "{what}");
     }
 }
+
+#[test]
+fn a_session_whose_epoch_has_ended_is_held_by_nobody_in_the_eyes_of_others() {
+    let f = Fixture::jsonl();
+    f.root("r");
+    f.root("q");
+    let (fence, _) = f.open("r", None);
+    f.open("q", None);
+    let held = || -> Vec<bool> {
+        let mut beside = open_reader(f.path()).unwrap();
+        let roots = beside.children(None, None, 9).unwrap();
+        let described = beside.describe(&roots, false).unwrap().into_iter().map(|described| described.unwrap().holder);
+        let described: Vec<_> = described.collect();
+        for (root, holder) in roots.iter().zip(&described) {
+            let head = beside.folded(&root.id).unwrap().head().clone();
+            assert_eq!(beside.holder(&root.id, &head).unwrap(), *holder);
+        }
+        described.iter().map(Option::is_some).collect()
+    };
+    assert_eq!(held(), [true, true]);
+    // What was said of its epoch before it ended is still there to be read.
+    f.close(&fence, false).unwrap();
+    assert_eq!(held(), [true, false]);
+}

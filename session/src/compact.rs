@@ -523,6 +523,18 @@ mod tests {
                 assert!(at < last || fold == before, "{what}: a refusal changes nothing");
             }
         }
+        // A message that is to be repeated is no less needed while its turn is not open.
+        let cut_off = || folded(&root(), vec![start(1, "m1"), asked("m1"), asked("n1"), Body::TurnEnd { turn: 1, reason: TurnEnd::Disposed }]);
+        assert_eq!(Plan::new(&cut_off(), 1, 2), Err(CompactError::UnfinishedTurn(1)));
+        assert!(Plan::new(&cut_off(), 2, 2).is_ok());
+        let mut event = replace("s", Source::Host, 1, 2);
+        event.seq = 4;
+        assert!(cut_off().apply_event(&event).is_err());
+        let mut fold = cut_off();
+        go_on(&mut fold, vec![Body::CompactStart { turn: None }]);
+        let mut event = summary(1, 2, &[1, 2]);
+        event.seq = 5;
+        assert!(fold.apply_event(&event).is_err());
         // The same events in order are taken.
         let mut fold = folded(&root(), vec![Body::ActivationStart { epoch: 1 }, asked("m1"), asked("n1"), asked("n2")]);
         for mut event in whole {

@@ -219,6 +219,7 @@ mod tests {
     fn what_would_be_lost_is_told_with_its_place() {
         for (json, expected) in [
             (r#"{"a":1,"b":{"a":2}}"#, None),
+            (r#"{"b":{"a":2},"a":1}"#, None),
             (r#"[{"a":1},{"a":1}]"#, None),
             (r#"{"a":"a","b":"a"}"#, None),
             (r#"{"a":1,"a":2}"#, Some("a key that stands there twice at /a (byte 7)")),

@@ -202,6 +202,9 @@ fn a_message_that_would_change_is_not_accepted() {
     assert_eq!(decode_message(&id(), 0, false, body, message_crc(&id(), 0, false, body)).unwrap_err().code(), "SESSION_CORRUPT");
 }
 
+/// Makes an event that holds this many bytes.
+type Maker<'a> = Box<dyn Fn(usize) -> Event + 'a>;
+
 #[test]
 fn an_event_is_checked_as_it_would_be_written_whatever_makes_it_large() {
     let text = |bytes: usize| "\u{1}".repeat(bytes);
@@ -221,7 +224,7 @@ fn an_event_is_checked_as_it_would_be_written_whatever_makes_it_large() {
         model: None,
         tokens: None,
     };
-    let makers: Vec<(&str, Box<dyn Fn(usize) -> Event>)> = vec![
+    let makers: Vec<(&str, Maker<'_>)> = vec![
         ("a user", Box::new(|bytes| Body::UserMessage(message(bytes)).at(0, 7))),
         ("an agent", Box::new(|bytes| Body::AssistantMessage { turn: 1, step: 0, message: message(bytes), usage: None }.at(0, 7))),
         ("a tool", Box::new(|bytes| Body::ToolResult { turn: 1, step: 1, message: message(bytes), error: None }.at(0, 7))),

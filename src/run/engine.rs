@@ -265,19 +265,19 @@ impl Play<'_> {
 
     async fn report(&self, id: &SessionId, stuck: Vec<Stuck>) -> Result<RunReport, RunError> {
         let root = id.clone();
-        let (log, after) = reading(&self.store, move |reader| Ok::<_, LoadError>((reader.load(&root)?, Tally::of(reader, &root)?))).await?;
+        let (fold, after) = reading(&self.store, move |reader| Ok::<_, LoadError>((reader.folded(&root)?, Tally::of(reader, &root)?))).await?;
         let added = after.since(&self.plan.before, id);
         tracing::debug!(root = %id, program = %self.program.file_name, "a run has come to its end");
         Ok(RunReport {
             root: id.clone(),
-            answer: log.fold.last_said().map(|message| text_of(&message.content)),
+            answer: fold.last_said().map(|message| text_of(&message.content)),
             turns: added.turns,
             messages: added.messages,
             children: added.children,
             failed: added.failed,
             wall_ms: 0,
             store: String::new(),
-            outcome: log.fold.outcome().cloned(),
+            outcome: fold.outcome().cloned(),
             stuck,
         })
     }

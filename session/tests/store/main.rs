@@ -1,6 +1,7 @@
 //! One suite for every store: what the `Store` and `Reader` traits promise, run against each implementation.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking, in its helpers too")]
 
+mod bounded;
 mod check;
 mod check_files;
 mod creation;
@@ -10,7 +11,9 @@ mod limits;
 mod listing;
 mod model;
 mod processes;
+mod reading;
 mod sqlite;
 mod support;
 mod transfer;
+mod unread;
 mod work;

@@ -3,18 +3,20 @@
 //! The operations of a case are intents; each is made concrete by the state of the memory store, so that most of them succeed and the rest
 //! fail for a known reason. Batches go through one of two openings of the same SQLite file; a folder of JSON Lines has one, and a reader beside it.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, ops::ControlFlow, path::PathBuf, sync::Arc};
 
 use greenroom_session::{
     check::{Seen, Severity, check},
-    event::{Body, EpochEnd, TurnEnd},
+    event::{Body, EpochEnd, Event, TurnEnd},
+    fold::Fold,
     head::Head,
     header::{Header, NewSession},
-    id::{Epoch, OwnerId, Seq},
+    id::{Epoch, OwnerId, Seq, SessionId},
+    listing::{Described, Description},
     message::{Block, Control, Message},
     recover::begin_epoch,
     store::{
-        Accept, Append, Claim, ClaimKind, Close, Done, Import, Op, Open, Reader, Refused, Release, Remove, Store, Traced,
+        Accept, Append, Claim, ClaimKind, Close, Done, Import, LoadError, Op, Open, Reader, Refused, Release, Remove, Store, Traced,
         jsonl::{self, JsonlStore},
         memory::MemoryStore,
         sqlite::{self, SqliteStore},
@@ -371,6 +373,7 @@ fn picture(reader: &mut dyn Reader) -> BTreeMap<String, String> {
     for id in SESSIONS {
         let id = sid(id);
         let load = reader.load(&id).map(|log| (log.events, log.fold)).map_err(|error| error.code());
+        folds_to(reader, &id, &load);
         say(format!("load {id}"), format!("{load:#?}"));
         say(format!("removed {id}"), format!("{}", reader.is_removed(&id).unwrap()));
         let mut text = String::new();
@@ -398,6 +401,21 @@ fn picture(reader: &mut dyn Reader) -> BTreeMap<String, String> {
     picture
 }
 
+/// A session that is folded without its events being kept is the same, and gives the same events.
+fn folds_to(reader: &mut dyn Reader, id: &SessionId, load: &Result<(Vec<Event>, Fold), &str>) {
+    let mut seen = Vec::new();
+    let folded = reader.fold(id, &mut |event| {
+        seen.push(event.clone());
+        ControlFlow::Continue(())
+    });
+    assert_eq!(folded.map(Option::unwrap).as_ref().map_err(LoadError::code), load.as_ref().map(|(_, fold)| fold).map_err(|code| *code), "the fold of {id}");
+    if let Ok((events, _)) = load {
+        assert_eq!(seen, *events);
+        let from = seen.len() as u64 / 2;
+        assert_eq!(reader.events(id, from, 2).unwrap(), events.iter().skip(seen.len() / 2).take(2).cloned().collect::<Vec<_>>());
+    }
+}
+
 fn family(reader: &mut dyn Reader, parent: Option<&str>, say: &mut impl FnMut(String, String) -> Option<String>) {
     let children: Vec<Traced> = reader.children(parent.map(sid).as_ref(), None, 99).unwrap();
     say(format!("children {parent:?}"), format!("{children:#?}"));
@@ -407,6 +425,22 @@ fn family(reader: &mut dyn Reader, parent: Option<&str>, say: &mut impl FnMut(St
         let members = reader.family(parent.map(sid).as_ref(), None, 99, verify).unwrap();
         let apart: Vec<_> = children.iter().cloned().zip(&described).collect();
         assert_eq!(format!("{members:?}"), format!("{apart:?}"), "the family of {parent:?}");
+        // What is known without the logs is what they say.
+        let rows = reader.rows(&children).unwrap();
+        assert_eq!(
+            format!("{:?}", reader.family_rows(parent.map(sid).as_ref(), None, 99).unwrap()),
+            format!("{:?}", children.iter().zip(&rows).collect::<Vec<_>>())
+        );
+        for (row, described) in rows.into_iter().zip(&described) {
+            match (row, described) {
+                (Ok(Described { row: Some(row), has_children, holder }), Ok(described)) => {
+                    assert_eq!(Description { verdict: row.verdict, head: row.head, has_children, holder }, *described);
+                }
+                (Ok(Described { row: None, has_children, .. }), Ok(described)) => assert_eq!(has_children, described.has_children),
+                (Err(row), Err(described)) => assert_eq!(row.code(), described.code()),
+                (row, described) => panic!("{row:?} where {described:?} is said"),
+            }
+        }
         let described: Vec<_> = described
             .into_iter()
             .map(|described| described.map(|d| (d.verdict, d.head, d.has_children, d.holder.is_some())).map_err(|error| error.code()))

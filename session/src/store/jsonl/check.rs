@@ -17,8 +17,9 @@ use super::{
     held::HELD,
     index::{Index, REMOVED},
     place::{DAMAGED, Place as FilePlace, TORN},
-    scan::{self, decode_error},
-    view::{TRIES, View},
+    scan::{self, Unread, decode_error},
+    text::{Front, Lines, NumberedLine, Text, first_line},
+    view::{MAX_HEADER, TRIES, View},
 };
 use crate::{
     check::{Checked, Class, Finding, Kept, Place, SessionCheck, Spot},
@@ -57,14 +58,13 @@ fn relative(place: &FilePlace) -> PathBuf {
 pub(super) fn file(view: &View, place: &FilePlace) -> io::Result<Option<(Checked, Vec<Finding>)>> {
     let mut before = Vec::new();
     for left in (0..TRIES).rev() {
-        let (bytes, still) = match view.bytes(place) {
-            Ok(Some(read)) => read,
+        let ((checked, findings), still) = match view.examine(place, |text| verify(place, text)) {
+            Ok(Some(examined)) => examined,
             Ok(None) => return Ok(None),
             Err(error) if is_of_one_file(&error) => return Ok(Some(unread(place, &error))),
             Err(error) => return Err(error),
         };
         // Only what is wrong may have been read while it was written.
-        let (checked, findings) = verify(place, &bytes);
         if left == 0 || findings.is_empty() || (still && findings == before) {
             return Ok(Some((checked, findings)));
         }
@@ -114,19 +114,13 @@ fn seq_of(line: &[u8]) -> u64 {
     }
 }
 
-/// The lines of a file up to a length, with their numbers and offsets.
-fn lines(bytes: &[u8]) -> impl Iterator<Item = (u64, u64, &[u8])> {
-    let mut offset = 0;
-    bytes.split_inclusive(|&byte| byte == b'\n').zip(1..).map(move |(line, number)| {
-        let at = offset;
-        offset += line.len() as u64;
-        (number, at, line.strip_suffix(b"\n").unwrap_or(line))
-    })
-}
-
-fn verify(place: &FilePlace, bytes: &[u8]) -> (Checked, Vec<Finding>) {
-    let (mut id, mut header) = scan::header(place, bytes);
-    let first = lines(bytes).next().map_or(&[][..], |(_, _, line)| line);
+/// Verifies the lines of a file one by one.
+fn verify(place: &FilePlace, text: &Front<'_>) -> io::Result<(Checked, Vec<Finding>)> {
+    let first = first_line(text, MAX_HEADER)?;
+    let (mut id, mut header) = scan::header(place, &first);
+    // What does not begin with a line that may be a header is no session, however long it is.
+    let text = &if first.ends_with(b"\n") { text.until(text.length()) } else { text.until(first.len() as u64) };
+    let first = first.strip_suffix(b"\n").unwrap_or(&first);
     let mut misnamed = None;
     if matches!(header, Err(DecodeError::Misplaced(_)))
         && let Some(said) = scan::said_id(first).filter(|said| crate::place::name_of(said) != *place.stem)
@@ -145,12 +139,21 @@ fn verify(place: &FilePlace, bytes: &[u8]) -> (Checked, Vec<Finding>) {
     if let Some(what) = misnamed {
         session.find(Place::Header, Class::MisnamedFile, what);
     }
-    let batches = whole_batches(&id, bytes).ok().and_then(|end| usize::try_from(end).ok());
+    let batches = match whole_batches(&id, text) {
+        Ok(end) => Some(end),
+        Err(Unread::Flaw(_)) => None,
+        Err(Unread::Io(error)) => return Err(error),
+    };
     // A file gets its name when its first batch is whole, so where none is, its lines say why.
-    let end = batches.filter(|end| *end > 0).unwrap_or(bytes.len());
-    let whole = bytes.get(..end).unwrap_or_default();
+    let end = batches.filter(|end| *end > 0).unwrap_or(text.length());
     let mut next_order = 0;
-    for (number, offset, line) in lines(whole).skip(1) {
+    let mut count = 0;
+    let mut lines = Lines::of(text, end);
+    while let Some(NumberedLine { number, at: offset, text: line }) = lines.read()? {
+        count = number;
+        if number == 1 {
+            continue;
+        }
         let kind = kind_of(line);
         match read_batch_line(&id, seq_of(line), line) {
             Ok((Line::Event(event), _)) => session.event(event.seq, Ok(event)),
@@ -201,21 +204,19 @@ fn verify(place: &FilePlace, bytes: &[u8]) -> (Checked, Vec<Finding>) {
         session.lose_record();
         session.find(Place::Log, Class::Truncated, "its first batch is cut off, which no write leaves");
     }
-    tail(&id, bytes, end, &mut session, &mut spots);
+    tail(&id, &text.range(end, text.length())?, (count + 1, end), &mut session, &mut spots);
     let (checked, mut findings) = session.end();
-    place_all(place, whole, &spots, &mut findings);
-    (checked, findings)
+    place_all(place, Lines::of(text, end), &spots, &mut findings)?;
+    Ok((checked, findings))
 }
 
-/// Judges what stands after the last whole batch.
-fn tail(id: &SessionId, bytes: &[u8], end: usize, session: &mut SessionCheck, spots: &mut Vec<(Place, u64, u64)>) {
-    let rest = bytes.get(end..).unwrap_or_default();
+/// Judges what stands after the last whole batch, in the line that begins there.
+fn tail(id: &SessionId, rest: &[u8], (line, at): (u64, u64), session: &mut SessionCheck, spots: &mut Vec<(Place, u64, u64)>) {
     if rest.is_empty() {
         return;
     }
-    let line = lines(bytes.get(..end).unwrap_or_default()).count() as u64 + 1;
     let place = Place::Line(line);
-    spots.push((place.clone(), line, end as u64));
+    spots.push((place.clone(), line, at));
     if is_damaged(id, rest) {
         session.find(place, Class::Checksum, format!("the last record does not fit its checksum, and {} bytes are passed over", rest.len()));
     } else {
@@ -243,17 +244,19 @@ fn reason(id: &SessionId, line: &[u8], error: DecodeError) -> DecodeError {
 }
 
 /// Gives each finding of a file the place of its bytes, and sorts them by it.
-fn place_all(place: &FilePlace, whole: &[u8], spots: &[(Place, u64, u64)], findings: &mut [Finding]) {
+fn place_all(place: &FilePlace, mut lines: Lines<'_, Front<'_>>, spots: &[(Place, u64, u64)], findings: &mut [Finding]) -> io::Result<()> {
     if findings.is_empty() {
-        return;
+        return Ok(());
     }
-    let mut known: Vec<(Place, u64, u64)> = lines(whole)
-        .map(|(number, offset, line)| match kind_of(line) {
-            Kind::Event(seq) => (Place::Event(seq), number, offset),
-            Kind::Message(order) => (Place::Message(order), number, offset),
-            Kind::Header | Kind::Other => (Place::Line(number), number, offset),
-        })
-        .collect();
+    let mut known: Vec<(Place, u64, u64)> = Vec::new();
+    while let Some(NumberedLine { number, at, text }) = lines.read()? {
+        let place = match kind_of(text) {
+            Kind::Event(seq) => Place::Event(seq),
+            Kind::Message(order) => Place::Message(order),
+            Kind::Header | Kind::Other => Place::Line(number),
+        };
+        known.push((place, number, at));
+    }
     // Stable, so that of two records in one place the second one comes last.
     known.sort_by(|a, b| a.0.cmp(&b.0));
     let mut told_at = HashMap::with_capacity(spots.len());
@@ -280,6 +283,7 @@ fn place_all(place: &FilePlace, whole: &[u8], spots: &[(Place, u64, u64)], findi
     }
     let line = |finding: &Finding| finding.spot.as_ref().map_or(u64::MAX, |spot| spot.line);
     findings.sort_by(|a, b| (line(a), &a.place).cmp(&(line(b), &b.place)));
+    Ok(())
 }
 
 /// Checks what lies in the folder and is no session that can be asked for by its id.

@@ -34,6 +34,8 @@ use crate::{
     store::{Accept, Append, Close, CommitError, Create, Done, Fence, LoadError, Op, Open, Reader, Refused, Remove, Store, StoreError},
 };
 
+mod reads;
+
 fn sid(id: &str) -> SessionId {
     SessionId::new(id).unwrap()
 }
@@ -395,6 +397,22 @@ fn no_flipped_bit_goes_unnoticed_but_in_a_last_batch_which_is_dropped_whole() {
                 Err(error) => assert!(error.contains("line ") || at < states[0].0, "bit {bit} of byte {at}: {error}"),
             }
         }
+    }
+}
+
+#[test]
+fn two_records_on_the_last_line_are_damage_whether_or_not_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let (place, _) = history(folder.path());
+    let whole = fs::read(place.path(folder.path())).unwrap();
+    let last = whole[..whole.len() - 1].iter().rposition(|&byte| byte == b'\n').unwrap();
+    let mut spliced = whole.clone();
+    spliced[last] = b' ';
+    let start = whole[..last].iter().rposition(|&byte| byte == b'\n').unwrap() + 1;
+    let line = whole[..start].split_inclusive(|&byte| byte == b'\n').count() + 1;
+    for end in [spliced.len(), spliced.len() - 1, last + 40] {
+        let error = read(&place, &spliced[..end]).unwrap_err();
+        assert!(error.contains(&format!("line {line} (byte {start})")) && error.contains("two records stand on one line"), "{end}: {error}");
     }
 }
 

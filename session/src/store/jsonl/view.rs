@@ -23,6 +23,7 @@ use super::{
     index::Index,
     place::Place,
     scan::{self, Flaw, Scanned, Unread},
+    siblings::Orders,
     stamp::Stamp,
     text::{Front, Text, first_line},
 };
@@ -40,7 +41,7 @@ use crate::{
 /// Most files of which it is remembered what they said.
 const MOST_KEPT: usize = 32_768;
 /// Most bytes that the line of a header takes: an id and its parent's, a path, and what stands around them.
-const MAX_HEADER: u64 = MAX_EVENT_BYTES as u64;
+pub(super) const MAX_HEADER: u64 = MAX_EVENT_BYTES as u64;
 /// Where a header stands.
 const HEADER: &str = "line 1 (byte 0)";
 /// How often a file that changes while it is read is read again.
@@ -86,7 +87,7 @@ pub(super) enum Scan {
     /// Whoever took the events wanted no more.
     Stopped,
     /// Its end.
-    Whole(Whole),
+    Whole(Box<Whole>),
 }
 
 /// A file that was opened, as it was at that moment.
@@ -167,6 +168,7 @@ pub(super) struct View {
     pub(super) dir: PathBuf,
     index: Mutex<Index>,
     kept: Mutex<Bounded<Place, Arc<Kept>>>,
+    pub(super) orders: Orders,
     writing: Mutex<HashMap<Place, u64>>,
     /// How often something that was written was taken back.
     undone: AtomicU64,
@@ -174,9 +176,15 @@ pub(super) struct View {
     /// Whether this process is the folder's writer, so that no name and no file changes but by itself.
     owned: AtomicBool,
     own: Option<(OwnerId, Arc<Held>)>,
-    /// How many files were read.
+    /// How many files were opened.
     #[cfg(test)]
     pub(super) reads: AtomicU64,
+    /// How often somebody looked whether a file is as it was.
+    #[cfg(test)]
+    pub(super) looks: AtomicU64,
+    /// How many logs were read, or some of them.
+    #[cfg(test)]
+    pub(super) logs: AtomicU64,
 }
 
 /// Says of a file that cannot be read whose it is, as far as its name tells, and why.
@@ -212,6 +220,7 @@ impl View {
             dir,
             index: Mutex::default(),
             kept: Mutex::new(Bounded::new(MOST_KEPT)),
+            orders: Orders::new(),
             writing: Mutex::default(),
             undone: AtomicU64::new(0),
             work: Mutex::default(),
@@ -219,6 +228,10 @@ impl View {
             own,
             #[cfg(test)]
             reads: AtomicU64::new(0),
+            #[cfg(test)]
+            looks: AtomicU64::new(0),
+            #[cfg(test)]
+            logs: AtomicU64::new(0),
         }
     }
 
@@ -348,19 +361,17 @@ impl View {
         Ok((self.undone.load(Ordering::SeqCst) == opened.undone).then_some((stamp, still)))
     }
 
-    /// Reads a file as far as it is committed, and tells whether it has stayed as it was; `None` if it is not there.
-    pub(super) fn bytes(&self, place: &Place) -> io::Result<Option<(Vec<u8>, bool)>> {
+    /// Lets somebody look at a file as far as it is committed, and tells whether it has stayed as it was; `None` if it is not there.
+    pub(super) fn examine<T>(&self, place: &Place, mut look: impl FnMut(&Front<'_>) -> io::Result<T>) -> io::Result<Option<(T, bool)>> {
         for _ in 0..TRIES {
             let Some(opened) = self.open(place)? else { return Ok(None) };
-            let text = opened.text();
-            // What does not begin with a line that may be a header is no session, however long it is.
-            let mut bytes = first_line(&text, MAX_HEADER)?;
-            if bytes.ends_with(b"\n") {
-                bytes.try_reserve_exact(usize::try_from(text.length()).unwrap_or(usize::MAX).saturating_sub(bytes.len()))?;
-                bytes.extend(text.range(bytes.len() as u64, text.length())?);
-            }
+            let seen = match look(&opened.text()) {
+                // It was cut while it was looked at.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => continue,
+                seen => seen?,
+            };
             if let Some((_, still)) = self.look_again(place, &opened)? {
-                return Ok(Some((bytes, still)));
+                return Ok(Some((seen, still)));
             }
         }
         Err(changing())
@@ -376,6 +387,8 @@ impl View {
         for last in (0..TRIES).rev() {
             let Some(opened) = self.open(place)? else { return Ok(None) };
             let text = opened.text();
+            #[cfg(test)]
+            self.logs.fetch_add(u64::from(log.is_some()), Ordering::SeqCst);
             let (id, header) = scan::header(place, &first_line(&text, MAX_HEADER)?);
             let said = match (&header, &mut log) {
                 (Ok(header), Some(log)) => Some(self.whole_batches(place, &header.id, &text).and_then(|end| log(header, &text, end))),
@@ -435,7 +448,7 @@ impl View {
             match (header, said) {
                 (Err(source), _) => Err(LoadError::Corrupt { session: id, place: HEADER.into(), source }),
                 (Ok(_), Some(Err(flaw))) => Err(flaw.load_error(&id)),
-                (Ok(header), Some(Ok(Some(scanned)))) => Ok(Scan::Whole(Whole { header, scanned, file: reading.file, size })),
+                (Ok(header), Some(Ok(Some(scanned)))) => Ok(Scan::Whole(Box::new(Whole { header, scanned, file: reading.file, size }))),
                 (Ok(_), Some(Ok(None)) | None) => Ok(Scan::Stopped),
             }
         })))
@@ -463,6 +476,8 @@ impl View {
 
     /// Returns what is remembered of a file as it is now. Opens nothing.
     pub(super) fn remembered(&self, place: &Place) -> io::Result<Remembered> {
+        #[cfg(test)]
+        self.looks.fetch_add(1, Ordering::SeqCst);
         // What the writer is writing shows when it is on the disk.
         if lock(&self.writing).contains_key(place)
             && let Some(kept) = lock(&self.kept).get(place)

@@ -129,6 +129,31 @@ fn a_written_row_is_a_good_one() {
     assert_eq!((kept.head, kept.verdict), (derived.head, derived.verdict));
 }
 
+/// As a program wrote it that told forks by their descriptors.
+#[test]
+fn a_row_that_describes_a_fork_is_no_good() {
+    use super::{log, summary};
+    use crate::{descriptor::Descriptor, listing::Verdict};
+    let (_folder, store, root) = store();
+    let id = SessionId::new("fork").unwrap();
+    let mut descriptor = Descriptor::continuable("spawn", "a label", "reporter");
+    descriptor.alias = Some("anna".into());
+    let create = Create::child(NewSession::fork(id.clone(), root.clone()), vec![], &descriptor, None, 1).unwrap();
+    store.commit(&[Op::Create(create)]).unwrap().remove(0).unwrap();
+    let conn = super::schema::connect(&store.path, super::schema::Access::Write).unwrap();
+    let found = log::require(&conn, &id).unwrap();
+    let good = summary::read(&conn, &id, &found).unwrap().unwrap();
+    assert_eq!(good.verdict, Verdict::Plain);
+    let verdict = Verdict::Child { mode: descriptor.mode, label: descriptor.label, agent: descriptor.agent, alias: descriptor.alias, descriptor: 0 };
+    summary::put(&conn, &id, &found, &crate::listing::Summary { verdict, ..good.clone() }).unwrap();
+    assert!(summary::read(&conn, &id, &found).unwrap().is_none());
+    let mut reader = store.reader().unwrap();
+    let children = reader.children(Some(&root), None, 9).unwrap();
+    assert!(reader.rows(&children).unwrap()[0].as_ref().unwrap().row.is_none());
+    assert_eq!(reader.describe(&children, false).unwrap()[0].as_ref().unwrap().verdict, Verdict::Plain);
+    assert_eq!(reader.alias(&root, "anna").unwrap(), None);
+}
+
 const GATE: &str = "GREENROOM_TEST_GATE";
 
 /// Another process that holds the gate of a store and is stopped.

@@ -1,11 +1,16 @@
 //! Faults of derived rows: found, never believed, and derived again.
 
-use std::{fmt::Write as _, path::Path};
+use std::{fmt::Write as _, fs, path::Path};
 
 use greenroom_session::{
     check::Rebuilt,
+    codec::encode_header,
+    event::TurnEnd,
     header::NewSession,
-    store::{Create, Reader, sqlite::open_reader},
+    store::{
+        Create, Op, Reader, Remove, Traced,
+        sqlite::{SqliteStore, open_reader},
+    },
 };
 use rusqlite::{Connection, params, types::Value as Column};
 
@@ -13,7 +18,7 @@ use super::{
     plant::{Fault, Plant, sql},
     world::{HEALTHY, busy, found},
 };
-use crate::support::{Fixture, note, sid, turn};
+use crate::support::{Fixture, accept, child, note, one, root, sid, turn};
 
 /// Faults of derived rows, each with all that is to be found of it. Sids are those of [`records`](super::records::faults).
 pub(super) fn faults() -> Vec<Fault> {
@@ -118,6 +123,102 @@ fn every_damaged_column_of_a_derived_row_is_found_changes_no_answer_and_is_deriv
         }
     }
     assert!(tried > 100, "{tried} columns were damaged");
+}
+
+/// The derived rows of one moment beside the logs of another: an older index, a newer one, one that was cut short, and none.
+#[test]
+fn an_index_of_another_day_than_the_logs_changes_no_answer() {
+    let f = busy();
+    let folder = tempfile::tempdir().unwrap();
+    let raw = Connection::open(f.path()).unwrap();
+    let keep = |name: &str| {
+        raw.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).unwrap();
+        let path = folder.path().join(name);
+        fs::copy(f.path(), &path).unwrap();
+        path
+    };
+    let mut days = vec![keep("first")];
+    // What changes a head, a verdict, a set of work, a set of missing parents, and nothing but what is held.
+    f.accept("c1", turn("m1")).unwrap();
+    f.accept("c2", note("n0", false)).unwrap();
+    f.create(child("c3", "r", Some("c"), 1_000));
+    f.create(child("o2", "nowhere", None, 1_000));
+    days.push(keep("second"));
+    let (fence, _) = f.open("c1", Some(1));
+    f.end_turn(&fence, 1, TurnEnd::Completed);
+    f.close(&fence, false).unwrap();
+    f.create(child("g", "c1", None, 1_000));
+    f.create(root("nowhere", 1_000));
+    f.one(Op::Remove(Remove { session: sid("c3"), discard: false })).unwrap();
+    days.push(keep("third"));
+    let mut tried = 0;
+    for logs in &days {
+        let expected = answers(logs, true);
+        assert_eq!(answers(logs, false), expected);
+        for rows in days.iter().map(Some).chain([None]) {
+            for part in ["1", "rowid % 2 = 0", "rowid % 2 = 1", "0"] {
+                tried += 1;
+                let path = folder.path().join(format!("mixed-{tried}"));
+                fs::copy(logs, &path).unwrap();
+                let mixed = Connection::open(&path).unwrap();
+                mixed.execute_batch("DELETE FROM summary; DELETE FROM orphan; DELETE FROM tally").unwrap();
+                if let Some(rows) = rows {
+                    mixed.execute("ATTACH ?1 AS other", [rows.to_str().unwrap()]).unwrap();
+                    for table in ["summary", "orphan", "tally"] {
+                        let key = if table == "orphan" { part.replace("rowid", "length(parent_id)") } else { part.to_owned() };
+                        mixed.execute_batch(&format!("INSERT INTO {table} SELECT * FROM other.{table} WHERE {key}")).unwrap();
+                    }
+                }
+                drop(mixed);
+                assert_eq!(answers(&path, false), expected, "{logs:?} with {part} of {rows:?}");
+                // Nor what the next writer makes of it.
+                let store = SqliteStore::open(&path).unwrap();
+                one(&store, accept("r", turn("after"))).unwrap();
+                assert_eq!(answers(&path, false), answers(&path, true), "{logs:?} with {part} of {rows:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_of_no_session_yields_nothing() {
+    let f = busy();
+    let raw = Connection::open(f.path()).unwrap();
+    let before = answers(&f.path(), false);
+    raw.execute_batch(
+        "INSERT INTO summary SELECT 99, head, head_crc, 1, verdict, verdict_crc, 'r', 'ghost' FROM summary WHERE sid = 2;
+         INSERT INTO lease VALUES(99, 'somebody', 1)",
+    )
+    .unwrap();
+    assert_eq!(answers(&f.path(), false), before);
+    assert_eq!(f.reader().alias(&sid("r"), "ghost").unwrap(), None);
+    assert_eq!(f.reader().family_rows(Some(&sid("r")), None, 9).unwrap().len(), 2);
+    let nobody = Traced { id: sid("ghost"), created_at: 1, header: Ok(NewSession::child(sid("ghost"), sid("r"), 0).at(1).into()) };
+    assert_eq!(f.reader().rows(&[nobody]).unwrap()[0].as_ref().unwrap_err().code(), "SESSION_NOT_FOUND");
+}
+
+#[test]
+fn a_row_is_bound_to_its_header() {
+    let f = busy();
+    let raw = Connection::open(f.path()).unwrap();
+    let known = |f: &Fixture| -> Vec<Option<bool>> {
+        let rows = f.reader().family_rows(Some(&sid("r")), None, 9).unwrap();
+        rows.iter().map(|(_, row)| row.as_ref().ok().map(|row| row.row.is_some())).collect()
+    };
+    assert_eq!(known(&f), [Some(true), Some(true)]);
+    // Another header that is whole: the row was not made for it, and the log says what is.
+    let mut header = (*f.reader().header(&sid("c1")).unwrap().unwrap()).clone();
+    header.cwd = Some("/elsewhere".into());
+    let encoded = encode_header(&header).unwrap();
+    let text = std::str::from_utf8(&encoded.body).unwrap();
+    raw.execute("UPDATE session SET header = ?1, crc = ?2 WHERE id = 'c1'", params![text, encoded.crc]).unwrap();
+    assert_eq!(known(&f), [Some(false), Some(true)]);
+    assert_eq!(answers(&f.path(), false), answers(&f.path(), true));
+    // A checksum that is not the header's: the header is damaged, whatever its row says.
+    raw.execute("UPDATE session SET crc = crc + 1 WHERE id = 'c1'", []).unwrap();
+    assert_eq!(known(&f), [None, Some(true)]);
+    let family = f.reader().family(Some(&sid("r")), None, 9, false).unwrap();
+    assert_eq!(family[0].1.as_ref().unwrap_err().code(), "SESSION_CORRUPT");
 }
 
 #[test]

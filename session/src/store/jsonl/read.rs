@@ -155,13 +155,18 @@ impl JsonlReader {
 
     fn row(&self, child: &Traced, holder: Option<&(OwnerId, Epochs)>) -> Result<Described, LoadError> {
         let place = place_of(child)?;
-        let row = match self.view.remembered(&place).map_err(StoreError::from)? {
-            Remembered::Gone => return Err(LoadError::NotFound(child.id.clone())),
-            Remembered::Kept(kept) if kept.tells_all() => Some(kept.summary()?.clone()),
-            Remembered::Kept(_) | Remembered::Nothing => None,
-        };
-        let has_children = self.has_subagent(&child.id).map_err(StoreError::from)?;
-        Ok(Described { holder: row.as_ref().and_then(|row| holder_of(&child.id, &row.head, holder)), row, has_children })
+        match self.view.remembered(&place).map_err(StoreError::from)? {
+            Remembered::Gone => Err(LoadError::NotFound(child.id.clone())),
+            Remembered::Kept(kept) => self.told(&child.id, Some(&kept), holder),
+            Remembered::Nothing => self.told(&child.id, None, holder),
+        }
+    }
+
+    /// Says of a session what its file has told so far.
+    fn told(&self, id: &SessionId, kept: Option<&Kept>, holder: Option<&(OwnerId, Epochs)>) -> Result<Described, LoadError> {
+        let row = kept.filter(|kept| kept.tells_all()).map(|kept| kept.summary().cloned()).transpose()?;
+        let has_children = self.has_subagent(id).map_err(StoreError::from)?;
+        Ok(Described { holder: row.as_ref().and_then(|row| holder_of(id, &row.head, holder)), row, has_children })
     }
 
     fn summary(&self, child: &Traced, verify: bool) -> Result<Summary, LoadError> {
@@ -251,6 +256,13 @@ impl Reader for JsonlReader {
     fn rows(&mut self, children: &[Traced]) -> Result<Vec<Result<Described, LoadError>>, StoreError> {
         let holder = self.view.holder()?;
         children.iter().map(|child| apart(self.row(child, holder.as_ref()))).collect()
+    }
+
+    fn family_rows(&mut self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Member<Described>>, StoreError> {
+        let holder = self.view.holder()?;
+        let found = self.siblings(parent, after, limit, false)?.into_iter();
+        // What found a child has just looked at its file.
+        found.map(|kept| Ok((traced(&kept), apart(self.told(&kept.id, Some(&kept), holder.as_ref()))?))).collect()
     }
 
     fn holder(&mut self, id: &SessionId, head: &Head) -> Result<Option<OwnerId>, StoreError> {

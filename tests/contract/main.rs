@@ -8,6 +8,7 @@ mod descendants;
 mod listing;
 mod query;
 mod watched;
+mod watched_store;
 mod world;
 
 /// A file that is no module would never be compiled, and its tests never run.

@@ -21,7 +21,8 @@ use tempfile::TempDir;
 
 use crate::{
     author::{Author, descriptor},
-    watched::{Watch, WatchedStore},
+    watched::Watch,
+    watched_store::WatchedStore,
 };
 
 /// Which store a world has.
@@ -104,13 +105,6 @@ impl World {
         }
     }
 
-    /// Lets the process that has the store open die: nothing is given up in order, and what it held is held by nobody. The next use opens it again.
-    pub(crate) fn crash(&self) {
-        drop(lock(&self.open).take());
-        let mut memory = lock(&self.memory);
-        *memory = memory.reopen();
-    }
-
     /// Opens the same store as another process would; `None` where only one process may write.
     pub(crate) fn peer(&self) -> Option<Arc<dyn Store>> {
         drop(self.plain());
@@ -119,6 +113,13 @@ impl World {
             Kind::Sqlite => Some(Arc::new(SqliteStore::open_existing(self.path()).unwrap())),
             Kind::Jsonl => None,
         }
+    }
+
+    /// Lets the process that has the store open die: nothing is given up in order, and what it held is held by nobody. The next use opens it again.
+    pub(crate) fn crash(&self) {
+        drop(lock(&self.open).take());
+        let mut memory = lock(&self.memory);
+        *memory = memory.reopen();
     }
 
     /// Commits one operation without the watch.

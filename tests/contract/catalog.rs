@@ -342,5 +342,8 @@ async fn ten_thousand_children_are_listed_whole_and_by_pages(world: &World) {
         }
     }
     assert_eq!(paged, whole);
+    // The same as everything below the parent.
+    let below = runtime.list_descendants(&sid("r")).await.unwrap();
+    assert_eq!(below.entries.into_iter().map(|line| line.entry).collect::<Vec<_>>(), whole);
     runtime.shutdown().await;
 }

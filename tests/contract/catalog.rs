@@ -189,6 +189,14 @@ async fn a_child_has_children_if_anything_below_it_is_a_subagent_by_its_header(w
         world.create(&Author::listed(id, "r"));
         expected.insert(id.to_owned(), has_children);
     }
+    // By the store's own hand, too.
+    world.child("forked", "r");
+    world.fork("g8", "forked");
+    world.child("busy", "r");
+    world.child("g9", "busy");
+    world.fork("g10", "busy");
+    expected.extend([("forked".to_owned(), false), ("busy".to_owned(), true)]);
+    grandchildren.extend(["g8", "g9", "g10"].map(str::to_owned));
     let runtime = world.runtime().await;
     world.watch.clear();
     for verify in [false, true] {

@@ -10,6 +10,7 @@ use std::{
 
 use greenroom::{Runtime, RuntimeBuilder, Turn, TurnEnd};
 use greenroom_session::{
+    event::Body,
     header::NewSession,
     id::{MessageId, SessionId},
     message::{Message, Source},
@@ -137,6 +138,12 @@ impl World {
         let depth = self.reader().header(&sid(parent)).unwrap().unwrap().depth;
         let session = NewSession::child(sid(id), sid(parent), depth);
         self.one(Op::Create(Create::child(session, Vec::new(), &descriptor(&format!("child {id}")), None, 1_000).unwrap())).unwrap();
+    }
+
+    /// Creates a fork of a session.
+    pub(crate) fn fork(&self, id: &str, source: &str) {
+        let events = Arc::new([Body::EndSeed {}.at(0, 1_000)]);
+        self.one(Op::Create(Create { session: NewSession::fork(sid(id), sid(source)), time: 1_000, events, message: None })).unwrap();
     }
 
     /// Creates a session as it is, by the store's own import: with its time, and with good derived rows.

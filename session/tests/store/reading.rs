@@ -87,7 +87,7 @@ fn what_is_known_without_a_log_is_what_the_log_says(f: &Fixture) {
         let described = reader.describe(&children, true).unwrap();
         for (row, described) in reader.rows(&children).unwrap().into_iter().zip(described) {
             let (row, described) = (row.unwrap(), described.unwrap());
-            let summary = row.row.expect("who wrote it knows it");
+            let summary = row.row.unwrap();
             assert_eq!((summary.head, summary.verdict), (described.head.clone(), described.verdict));
             assert_eq!((row.has_children, &row.holder), (described.has_children, &described.holder));
         }

@@ -6,11 +6,12 @@ use greenroom::{
 };
 use greenroom_session::{
     event::Body,
-    header::NewSession,
+    header::{Header, NewSession},
     store::{Create, Op},
 };
 use tokio_util::sync::CancellationToken;
 
+use super::sources::rewrite;
 use crate::{
     author::{Author, descriptor},
     watched::{Call, Fault},
@@ -89,6 +90,16 @@ async fn a_child_that_changes_under_the_read_is_damaged_and_its_siblings_are_not
         world.watch.clear();
         world.watch.fail("a", Call::Header, nth, Fault::Gone);
         assert_eq!(shown(&runtime, true).await, listed("a unavailable"), "look {nth} at its header");
+    }
+    if world.kind != Kind::Memory {
+        // Another header on the disk, after the trace has seen the first one.
+        world.watch.clear();
+        let (kind, path) = (world.kind, world.path());
+        let other = Header { cwd: Some("/elsewhere".into()), ..header.clone() };
+        let (before, after) = (header.clone(), other.clone());
+        world.watch.after("a", Call::Rows, 1, move || rewrite(kind, &path, &before, &after));
+        assert_eq!(shown(&runtime, true).await, listed("a corrupt"));
+        rewrite(kind, &world.path(), &other, &header);
     }
     world.watch.clear();
     world.watch.answer_events("a", None, vec![Body::EndSeed {}.at(0, 1_000)]);

@@ -1,15 +1,20 @@
 //! What is stored and what is live, and what happens where they do not agree or one of them cannot be had.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use greenroom::{Runtime, Turn, TurnEnd, actors::query::Page};
-use greenroom_session::{header::Header, listing::Cursor, place::path_of};
+use greenroom_session::{
+    header::{Header, NewSession},
+    listing::Cursor,
+    place::path_of,
+    store::{Create, Op},
+};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::{OF_A_LOG, READS, ask, code};
 use crate::{
-    author::Author,
+    author::{Author, descriptor},
     watched::{Call, Fault},
     world::{Kind, World, sid},
 };
@@ -17,6 +22,7 @@ use crate::{
 crate::on_every_store!(async
     sessions_are_listed_the_newest_first_page_by_page,
     what_is_live_is_told_and_kept_where_the_store_has_lost_it,
+    a_long_list_of_sessions_is_complete,
     a_header_that_cannot_be_read_is_in_the_list_and_a_store_that_cannot_is_no_list,
     a_stored_header_that_is_not_the_live_one_fails_every_read_of_it,
     a_header_that_changes_while_a_log_is_read_fails_the_read,
@@ -59,6 +65,25 @@ async fn sessions_are_listed_the_newest_first_page_by_page(world: &World) {
     let after = Some(Cursor { created_at: 2_000, id: sid("cc") });
     let page = runtime.host().list_sessions(Page { after, limit: None }, CancellationToken::new()).await.unwrap();
     assert_eq!(page.sessions.iter().map(|record| record.id.as_str()).collect::<Vec<_>>(), ["d", "e", "b"]);
+    runtime.shutdown().await;
+}
+
+async fn a_long_list_of_sessions_is_complete(world: &World) {
+    // More than are named at a time.
+    let count = if world.kind == Kind::Jsonl { 1_020 } else { 2_100 };
+    let name = |n: usize| sid(&format!("s{n:04}"));
+    world.root("r");
+    let children = (0..count).map(|n| {
+        let session = NewSession::child(name(n), sid("r"), 0);
+        Op::Create(Create::child(session, Vec::new(), &descriptor("one of many"), None, 1_000 + n as u64).unwrap())
+    });
+    for done in world.plain().commit(&children.collect::<Vec<_>>()).unwrap() {
+        done.unwrap();
+    }
+    let runtime = world.runtime().await;
+    let records = runtime.list_sessions().await.unwrap();
+    assert_eq!(records.len(), count + 1);
+    assert!(records.iter().zip((0..count).rev()).all(|(record, n)| record.id == name(n)));
     runtime.shutdown().await;
 }
 
@@ -188,7 +213,7 @@ async fn a_header_on_the_disk_that_is_not_the_live_one_fails_what_reads_it_and_n
     begun.acquire().await.unwrap().forget();
     let header = world.reader().header(&sid("b")).unwrap().unwrap();
     let other = Header { cwd: Some("/elsewhere".into()), ..(*header).clone() };
-    rewrite(world, &header, &other);
+    rewrite(world.kind, &world.path(), &header, &other);
     let list = async |parent: &str| runtime.list(Some(&sid(parent))).await.map_or_else(|error| error.code(), |_| "ok");
     for read in READS {
         assert_eq!(code(&host, read, "b").await, CONFLICT, "{read}");
@@ -202,7 +227,7 @@ async fn a_header_on_the_disk_that_is_not_the_live_one_fails_what_reads_it_and_n
             assert_eq!(code(&host, "load", session).await, "ok", "{session}");
         }
     }
-    rewrite(world, &other, &header);
+    rewrite(world.kind, &world.path(), &other, &header);
     for session in ["r", "a", "b", "c", "d"] {
         assert_eq!((code(&host, "trace", session).await, list(session).await), ("ok", "ok"), "{session}");
     }
@@ -213,23 +238,25 @@ async fn a_header_on_the_disk_that_is_not_the_live_one_fails_what_reads_it_and_n
 }
 
 /// Writes another header in the place of one, with the checksum that it should have.
-fn rewrite(world: &World, of: &Header, other: &Header) {
-    let record = |header: &Header| {
-        let mut author = Author::root(header.id.as_str());
+pub(super) fn rewrite(kind: Kind, path: &Path, of: &Header, other: &Header) {
+    // A header that is a batch of its own says less.
+    let record = |header: &Header, alone: bool| {
+        let mut author = if alone { Author::child("a", "b") } else { Author::root("a") };
         author.header = header.clone();
         author
     };
-    match world.kind {
+    match kind {
         Kind::Memory => {}
         Kind::Sqlite => {
-            let (text, crc) = record(other).header_record();
-            let conn = rusqlite::Connection::open(world.path()).unwrap();
+            let (text, crc) = record(other, true).header_record();
+            let conn = rusqlite::Connection::open(path).unwrap();
             assert_eq!(conn.execute("UPDATE session SET header = ?2, crc = ?3 WHERE id = ?1", rusqlite::params![of.id.as_str(), text, crc]).unwrap(), 1);
         }
         Kind::Jsonl => {
-            let file = world.path().join(path_of(of.parent.as_ref(), &of.id));
+            let file = path.join(path_of(of.parent.as_ref(), &of.id));
             let text = std::fs::read_to_string(&file).unwrap();
-            let first = |header: &Header| String::from_utf8(record(header).lines()).unwrap().lines().next().unwrap().to_owned();
+            let alone = !text.lines().next().unwrap().contains(r#""more":true"#);
+            let first = |header: &Header| String::from_utf8(record(header, alone).lines()).unwrap().lines().next().unwrap().to_owned();
             assert_eq!(text.lines().next().unwrap(), first(of), "the header is the one that is to be replaced");
             let rest = text.split_once('\n').unwrap().1;
             std::fs::write(&file, format!("{}\n{rest}", first(other))).unwrap();

@@ -7,7 +7,10 @@ use std::{
     fs,
     io::{self, ErrorKind},
     path::Path,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use super::{disk::at, place::Place, stamp::Stamp};
@@ -16,12 +19,27 @@ use crate::place::{EXTENSION, ROOTS};
 /// What the name of a removed session's tombstone ends with.
 pub(crate) const REMOVED: &str = ".removed";
 
+/// The newest version of any folder's names. Counted for the process, so that no two lists of names have the same one.
+static VERSIONS: AtomicU64 = AtomicU64::new(0);
+
 /// The names in one folder.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Listed {
     stamp: Option<Stamp>,
+    /// Which names these are: others have another version.
+    version: u64,
     stems: HashSet<Arc<str>>,
     removed: HashSet<Arc<str>>,
+}
+
+impl Default for Listed {
+    fn default() -> Self {
+        Self { stamp: None, version: next_version(), stems: HashSet::new(), removed: HashSet::new() }
+    }
+}
+
+fn next_version() -> u64 {
+    VERSIONS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The names in a store.
@@ -123,6 +141,7 @@ impl Index {
     /// Adds a file that has come.
     pub(super) fn add(&mut self, place: &Place) {
         let listed = self.folders.entry(place.folder.clone()).or_default();
+        listed.version = next_version();
         if listed.stems.insert(place.stem.clone()) {
             self.places.entry(place.stem.clone()).or_default().push(place.folder.clone());
         }
@@ -131,6 +150,7 @@ impl Index {
     /// Takes the file of a session away that was removed.
     pub(super) fn remove(&mut self, place: &Place) {
         if let Some(listed) = self.folders.get_mut(&place.folder) {
+            listed.version = next_version();
             listed.stems.remove(&place.stem);
             listed.removed.insert(place.stem.clone());
         }
@@ -175,6 +195,11 @@ impl Index {
     pub(super) fn folder(&self, folder: &str) -> Vec<Place> {
         let Some((folder, listed)) = self.folders.get_key_value(folder) else { return Vec::new() };
         listed.stems.iter().map(|stem| Place { folder: folder.clone(), stem: stem.clone() }).collect()
+    }
+
+    /// Returns which names there are in a folder, as a number that is another one when they are others.
+    pub(super) fn version(&self, folder: &str) -> Option<u64> {
+        self.folders.get(folder).map(|listed| listed.version)
     }
 
     /// Returns the files of roots, and those of orphans: in folders whose parent has no file.

@@ -4,7 +4,7 @@
 //! (whoever writes holds it) and, while a writer has sessions live, `_held-OWNER`. `docs/log-format.md` has the lines; this is how they get there:
 //!
 //! - `birth`: how a folder becomes a store, and how another one is refused. `lock`: the one writer. `held`: which sessions it has live.
-//! - `scan`: what a file says; `text`, `batches`: its bytes, and where its whole batches end. `stamp`, `view`, `bounded`: what is remembered of files. `index`, `place`: which files there are.
+//! - `scan`: what a file says; `text`, `batches`: its bytes, and where its whole batches end. `stamp`, `view`, `bounded`: what is remembered of files. `index`, `place`, `siblings`: which files there are, and in which order.
 //! - `writer`, `write`: batches. `whole`: imports, releases, removals and exports. `shelf`: the sessions that the writer knows. `job`, `pool`, `disk`: how bytes come to the disk.
 //! - `read`: the reader. `check`: verifying files.
 
@@ -31,6 +31,7 @@ mod pool;
 mod read;
 mod scan;
 mod shelf;
+mod siblings;
 mod stamp;
 #[cfg(test)]
 mod tests;

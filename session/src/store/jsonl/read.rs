@@ -13,6 +13,7 @@ use super::{
     index::Index,
     place::Place,
     scan::{Scanned, See},
+    siblings::{Sibling, span},
     view::{Kept, Remembered, Scan, View, Whole},
     whole,
 };
@@ -66,7 +67,7 @@ impl JsonlReader {
 
     fn whole(&self, id: &SessionId, see: &mut See<'_>) -> Result<Whole, LoadError> {
         match self.scan(id, see)? {
-            Scan::Whole(whole) => Ok(whole),
+            Scan::Whole(whole) => Ok(*whole),
             // Nothing stops it.
             Scan::Stopped => Err(LoadError::NotFound(id.clone())),
         }
@@ -78,29 +79,62 @@ impl JsonlReader {
 
     /// Reads the headers of one family in order, or those of roots and orphans; the logs, too, if they are wanted.
     fn siblings(&self, parent: Option<&SessionId>, after: Option<&Cursor>, limit: usize, with_log: bool) -> io::Result<Vec<Arc<Kept>>> {
-        let places = match parent {
-            Some(parent) => {
-                let folder = folder_of(Some(parent));
-                self.view.folders(&[&folder], |index| index.folder(&folder))?
-            }
-            None => self.view.names(Index::topmost)?,
+        let Some(parent) = parent else {
+            let (order, kept) = self.order(self.view.names(Index::topmost)?, false)?;
+            return self.page(&order, &kept, after, limit, with_log);
         };
+        let folder = folder_of(Some(parent));
+        if let Some(found) = self.page_as_before(&folder, after, limit, with_log)? {
+            return Ok(found);
+        }
+        let (version, places) = self.view.folders(&[&folder], |index| (index.version(&folder), index.folder(&folder)))?;
         // Of a page, it takes the headers to tell which logs are wanted.
         let at_once = with_log && after.is_none() && limit >= places.len();
-        let mut found = Vec::with_capacity(places.len());
+        let (order, kept) = self.order(places, at_once)?;
+        let found = self.page(&order, &kept, after, limit, with_log && !at_once)?;
+        // The time of one that cannot be read may yet come to light.
+        if let Some(version) = version
+            && kept.iter().all(|kept| kept.header.is_ok())
+        {
+            self.view.orders.put(folder, version, order);
+        }
+        Ok(found)
+    }
+
+    /// Reads a page by the order that is remembered, if it is and still right.
+    fn page_as_before(&self, folder: &str, after: Option<&Cursor>, limit: usize, with_log: bool) -> io::Result<Option<Vec<Arc<Kept>>>> {
+        let version = self.view.folders(&[folder], |index| index.version(folder))?;
+        let Some(order) = version.and_then(|version| self.view.orders.get(folder, version)) else { return Ok(None) };
+        let mut found = Vec::new();
+        for sibling in order.get(span(&order, after, limit)).unwrap_or_default() {
+            match self.view.kept(&sibling.place, with_log)? {
+                Some(kept) if kept.created_at() == sibling.created_at => found.push(kept),
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// Puts files in the order of siblings by their headers; reads their logs, too, if they are wanted.
+    fn order(&self, places: Vec<Place>, with_log: bool) -> io::Result<(Vec<Sibling>, Vec<Arc<Kept>>)> {
+        let mut order = Vec::with_capacity(places.len());
         for place in places {
-            found.extend(self.view.kept(&place, at_once)?.map(|kept| (place, kept)));
+            if let Some(kept) = self.view.kept(&place, with_log)? {
+                order.push((Sibling::of(place, &kept), kept));
+            }
         }
-        if let Some(after) = after {
-            found.retain(|(_, kept)| (kept.created_at(), &kept.id) > (after.created_at, &after.id));
+        order.sort_unstable_by(|(a, _), (b, _)| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        Ok(order.into_iter().unzip())
+    }
+
+    /// Takes those that come after a place, at most `limit`, and reads their logs if they are wanted.
+    fn page(&self, order: &[Sibling], kept: &[Arc<Kept>], after: Option<&Cursor>, limit: usize, with_log: bool) -> io::Result<Vec<Arc<Kept>>> {
+        let span = span(order, after, limit);
+        if with_log {
+            let page = order.get(span).unwrap_or_default().iter();
+            return page.filter_map(|sibling| self.view.kept(&sibling.place, true).transpose()).collect();
         }
-        found.sort_by_cached_key(|(_, kept)| (kept.created_at(), kept.id.clone()));
-        found.truncate(limit);
-        if with_log && !at_once {
-            let whole = found.into_iter().map(|(place, _)| self.view.kept(&place, true));
-            return whole.filter_map(Result::transpose).collect();
-        }
-        Ok(found.into_iter().map(|(_, kept)| kept).collect())
+        Ok(kept.get(span).unwrap_or_default().to_vec())
     }
 
     fn has_subagent(&self, parent: &SessionId) -> io::Result<bool> {
@@ -220,6 +254,10 @@ impl Reader for JsonlReader {
     }
 
     fn holder(&mut self, id: &SessionId, head: &Head) -> Result<Option<OwnerId>, StoreError> {
+        // Of most it need not be asked who is alive.
+        if !head.live {
+            return Ok(None);
+        }
         Ok(holder_of(id, head, self.view.holder()?.as_ref()))
     }
 

@@ -42,7 +42,7 @@ pub(super) trait Text {
         let (mut at, mut lines) = (0, 0);
         while at < end {
             let to = end.min(at + PIECE);
-            lines += self.range(at, to)?.iter().filter(|&&byte| byte == b'\n').count() as u64;
+            lines += self.range(at, to)?.iter().map(|&byte| u64::from(byte == b'\n')).sum::<u64>();
             at = to;
         }
         Ok(lines)

@@ -23,6 +23,7 @@ use super::{
     index::Index,
     place::Place,
     scan::{self, Flaw, Scanned, Unread},
+    siblings::Orders,
     stamp::Stamp,
     text::{Front, Text, first_line},
 };
@@ -86,7 +87,7 @@ pub(super) enum Scan {
     /// Whoever took the events wanted no more.
     Stopped,
     /// Its end.
-    Whole(Whole),
+    Whole(Box<Whole>),
 }
 
 /// A file that was opened, as it was at that moment.
@@ -167,6 +168,7 @@ pub(super) struct View {
     pub(super) dir: PathBuf,
     index: Mutex<Index>,
     kept: Mutex<Bounded<Place, Arc<Kept>>>,
+    pub(super) orders: Orders,
     writing: Mutex<HashMap<Place, u64>>,
     /// How often something that was written was taken back.
     undone: AtomicU64,
@@ -177,6 +179,9 @@ pub(super) struct View {
     /// How many files were opened.
     #[cfg(test)]
     pub(super) reads: AtomicU64,
+    /// How often somebody looked whether a file is as it was.
+    #[cfg(test)]
+    pub(super) looks: AtomicU64,
     /// How many logs were read, or some of them.
     #[cfg(test)]
     pub(super) logs: AtomicU64,
@@ -215,6 +220,7 @@ impl View {
             dir,
             index: Mutex::default(),
             kept: Mutex::new(Bounded::new(MOST_KEPT)),
+            orders: Orders::new(),
             writing: Mutex::default(),
             undone: AtomicU64::new(0),
             work: Mutex::default(),
@@ -222,6 +228,8 @@ impl View {
             own,
             #[cfg(test)]
             reads: AtomicU64::new(0),
+            #[cfg(test)]
+            looks: AtomicU64::new(0),
             #[cfg(test)]
             logs: AtomicU64::new(0),
         }
@@ -440,7 +448,7 @@ impl View {
             match (header, said) {
                 (Err(source), _) => Err(LoadError::Corrupt { session: id, place: HEADER.into(), source }),
                 (Ok(_), Some(Err(flaw))) => Err(flaw.load_error(&id)),
-                (Ok(header), Some(Ok(Some(scanned)))) => Ok(Scan::Whole(Whole { header, scanned, file: reading.file, size })),
+                (Ok(header), Some(Ok(Some(scanned)))) => Ok(Scan::Whole(Box::new(Whole { header, scanned, file: reading.file, size }))),
                 (Ok(_), Some(Ok(None)) | None) => Ok(Scan::Stopped),
             }
         })))
@@ -468,6 +476,8 @@ impl View {
 
     /// Returns what is remembered of a file as it is now. Opens nothing.
     pub(super) fn remembered(&self, place: &Place) -> io::Result<Remembered> {
+        #[cfg(test)]
+        self.looks.fetch_add(1, Ordering::SeqCst);
         // What the writer is writing shows when it is on the disk.
         if lock(&self.writing).contains_key(place)
             && let Some(kept) = lock(&self.kept).get(place)

@@ -72,7 +72,7 @@ impl Writer {
     /// Reads the file of a session.
     pub(super) fn whole(&self, id: &SessionId, place: &Place) -> Result<Whole, Refused> {
         match self.view.scan(place, &mut |_| ControlFlow::Continue(())).map_err(unread)? {
-            Some(Ok(Scan::Whole(whole))) => Ok(whole),
+            Some(Ok(Scan::Whole(whole))) => Ok(*whole),
             // Nothing stops it.
             None | Some(Ok(Scan::Stopped)) => Err(Refused::NotFound(id.clone())),
             Some(Err(error)) => Err(refused(id, error)),

@@ -3,7 +3,7 @@
 use std::{
     fs,
     ops::ControlFlow,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -12,7 +12,7 @@ use crate::{
     header::NewSession,
     listing::Cursor,
     store::{
-        Create, Op, Reader,
+        Create, Op, Reader, Remove, Store, Traced,
         jsonl::{read::JsonlReader, stamp::Stamp, view::View},
     },
 };
@@ -33,11 +33,7 @@ fn forest(dir: &Path) -> Vec<Place> {
         done(&store, op);
     }
     // What has just been written may be written again within the same tick, so that it would not be remembered.
-    for place in &places {
-        while !Stamp::of(&fs::metadata(place.path(dir)).unwrap()).is_settled() {
-            std::thread::yield_now();
-        }
-    }
+    settle(places.iter().map(|place| place.path(dir)));
     places
 }
 
@@ -107,6 +103,86 @@ fn headers_and_rows_cost_no_log_and_a_page_those_of_its_children() {
     assert!(fresh.reader.rows(&children[3..]).unwrap()[0].as_ref().is_ok_and(|row| row.row.is_none()));
 }
 
+fn ids(children: &[Traced]) -> Vec<String> {
+    children.iter().map(|child| child.id.to_string()).collect()
+}
+
+/// Waits until a change of these would show.
+fn settle(paths: impl IntoIterator<Item = PathBuf>) {
+    for path in paths {
+        while !Stamp::of(&fs::metadata(&path).unwrap()).is_settled() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_page_costs_its_rows_and_not_the_family() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = JsonlStore::open(folder.path()).unwrap();
+    let parent = sid("r");
+    let ops: Vec<Op> = [root("r")].into_iter().chain((0..40).map(|n| child(&format!("c{n:02}"), "r"))).collect();
+    assert!(store.commit(&ops).unwrap().iter().all(Result::is_ok));
+    drop(store);
+    let files = fs::read_dir(folder.path().join("r")).unwrap().map(|entry| entry.unwrap().path());
+    settle(files.chain([folder.path().join("r")]));
+    let fresh = Fresh::new(folder.path());
+    let mut reader = fresh.reader;
+    let looks = || fresh.view.looks.swap(0, Ordering::SeqCst);
+    let whole = reader.children(Some(&parent), None, 99).unwrap();
+    looks();
+    let mut seen = Vec::new();
+    let mut after = None;
+    while let Some(last) = {
+        let page = reader.children(Some(&parent), after.as_ref(), 3).unwrap();
+        assert_eq!(looks(), page.len() as u64);
+        let last = page.last().map(|last| Cursor { created_at: last.created_at, id: last.id.clone() });
+        seen.extend(page);
+        last
+    } {
+        after = Some(last);
+    }
+    assert_eq!(seen, whole);
+}
+
+#[test]
+fn whoever_comes_goes_or_changes_is_seen_in_the_place_of_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let store = JsonlStore::open(dir).unwrap();
+    let parent = sid("r");
+    let at = |id: &str, time: u64| Op::Create(Create { time, ..creation(&child(id, "r")) });
+    for op in [root("r"), at("b", 10), at("d", 20), at("a", 30)] {
+        done(&store, op);
+    }
+    let path = |id: &str| Place::of(Some(&parent), &sid(id)).path(dir);
+    let mut reader = Fresh::new(dir).reader;
+    let mut expect = |expected: &[&str]| {
+        settle([dir.join("r")]);
+        // Once to learn the order and once by it.
+        for _ in 0..2 {
+            assert_eq!(ids(&reader.children(Some(&parent), None, 9).unwrap()), expected);
+            let before_all = Cursor { created_at: 0, id: sid("zzz") };
+            assert_eq!(ids(&reader.children(Some(&parent), Some(&before_all), 9).unwrap()), expected);
+        }
+    };
+    expect(&["b", "d", "a"]);
+    done(&store, at("c", 25));
+    expect(&["b", "d", "a", "c"]);
+    done(&store, Op::Remove(Remove { session: sid("d"), discard: true }));
+    expect(&["b", "a", "c"]);
+    // Somebody else's doing, within the same names: another time, damage, and its repair.
+    let whole = fs::read(path("c")).unwrap();
+    let header = NewSession::child(sid("c"), parent.clone(), 0).at(15);
+    let mut line = crate::line::write_batch_line(&sid("c"), &crate::line::Line::Header(header), true).unwrap();
+    line.push(b'\n');
+    let rest = whole.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+    fs::write(path("c"), [&line, &whole[rest..]].concat()).unwrap();
+    expect(&["b", "c", "a"]);
+    fs::write(path("c"), &whole).unwrap();
+    expect(&["b", "a", "c"]);
+}
+
 #[test]
 fn an_alias_is_looked_for_in_children_alone_and_no_further_than_to_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -159,7 +235,7 @@ fn a_file_that_changes_while_it_is_read_is_read_again_and_no_event_is_handed_on_
         fs::write(&path, &whole).unwrap();
         let mut fresh = Fresh::new(folder.path());
         let mut seen = Vec::new();
-        let folded = fresh.reader.fold(&id, &mut |event| {
+        let result = fresh.reader.fold(&id, &mut |event| {
             if seen.is_empty() {
                 // As a writer does that takes a batch back.
                 fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(*length as u64).unwrap();
@@ -167,7 +243,7 @@ fn a_file_that_changes_while_it_is_read_is_read_again_and_no_event_is_handed_on_
             seen.push(event.clone());
             ControlFlow::Continue(())
         });
-        let fold = folded.unwrap().unwrap();
+        let fold = result.unwrap().unwrap();
         let left = usize::try_from(fold.head().next_seq).unwrap();
         assert_eq!((&*seen, fold), (&log.events[..left], Fresh::new(folder.path()).reader.folded(&id).unwrap()), "cut at {length}");
     }

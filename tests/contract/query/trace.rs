@@ -27,7 +27,7 @@ crate::on_every_store!(async
 fn shown(trace: &Trace) -> (String, Option<&str>, Option<&str>, String) {
     let ancestors: Vec<_> = trace.ancestors.iter().map(|header| header.id.as_str()).collect();
     let below: Vec<_> = trace.descendants.iter().map(|below| format!("{}>{}@{}", below.parent, below.session.id, below.depth)).collect();
-    let (root, unresolved) = (trace.root().map(|header| header.id.as_str()), trace.unresolved_parent.as_ref().map(|id| id.as_str()));
+    let (root, unresolved) = (trace.root().map(|header| header.id.as_str()), trace.unresolved_parent.as_ref().map(greenroom::SessionId::as_str));
     (ancestors.join(" "), root, unresolved, below.join(" "))
 }
 

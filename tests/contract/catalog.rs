@@ -189,6 +189,14 @@ async fn a_child_has_children_if_anything_below_it_is_a_subagent_by_its_header(w
         world.create(&Author::listed(id, "r"));
         expected.insert(id.to_owned(), has_children);
     }
+    // By the store's own hand, too.
+    world.child("forked", "r");
+    world.fork("g8", "forked");
+    world.child("busy", "r");
+    world.child("g9", "busy");
+    world.fork("g10", "busy");
+    expected.extend([("forked".to_owned(), false), ("busy".to_owned(), true)]);
+    grandchildren.extend(["g8", "g9", "g10"].map(str::to_owned));
     let runtime = world.runtime().await;
     world.watch.clear();
     for verify in [false, true] {
@@ -342,5 +350,8 @@ async fn ten_thousand_children_are_listed_whole_and_by_pages(world: &World) {
         }
     }
     assert_eq!(paged, whole);
+    // The same as everything below the parent.
+    let below = runtime.list_descendants(&sid("r")).await.unwrap();
+    assert_eq!(below.entries.into_iter().map(|line| line.entry).collect::<Vec<_>>(), whole);
     runtime.shutdown().await;
 }

@@ -239,8 +239,7 @@ async fn a_chain_of_three_thousand_is_walked_without_recursion(world: &World) {
 }
 
 async fn families_of_any_size_are_walked_to_their_end(world: &World) {
-    // Some more than are read at once, twice as many, and exactly as many.
-    let sizes = [(150, "a"), (128, "b"), (64, "c"), (1, "d")];
+    let sizes = [(300, "a"), (99, "b"), (1, "c"), (0, "d")];
     let mut authors = vec![Author::root("r")];
     let mut expected = Vec::new();
     for (size, parent) in sizes {
@@ -252,19 +251,26 @@ async fn families_of_any_size_are_walked_to_their_end(world: &World) {
             expected.push(id);
         }
     }
+    // A page is not done with a family for having met many of it that have no line.
+    authors.push(Author::listed("e", "r"));
+    authors.extend((0..20).map(|number| Author::fork(&format!("fork {number:02}"), "e").sealed()));
+    authors.push(Author::listed("last", "e").depth(2));
+    expected.extend(["e".to_owned(), "last".to_owned()]);
     assert!(world.plant_all(&authors));
     let runtime = world.runtime().await;
     assert_eq!(ids(&list(&runtime, "r", None, None).await.unwrap()), expected);
-    let (mut seen, mut after) = (Vec::new(), None);
-    loop {
-        let page = list(&runtime, "r", after.take(), Some(100)).await.unwrap();
-        seen.extend(ids(&page));
-        after = page.next_cursor;
-        if after.is_none() {
-            break;
+    for limit in [100, 7] {
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let page = list(&runtime, "r", after.take(), Some(limit)).await.unwrap();
+            seen.extend(ids(&page));
+            after = page.next_cursor;
+            if after.is_none() {
+                break;
+            }
         }
+        assert_eq!(seen, expected);
     }
-    assert_eq!(seen, expected);
     runtime.shutdown().await;
 }
 

@@ -240,6 +240,7 @@ enum GivenUp {
 }
 
 async fn a_list_that_is_given_up_says_so_whatever_else_there_is_and_reads_on_nowhere(world: &World) {
+    use GivenUp::{After, Before, Failing};
     world.root("r");
     for child in ["a", "b"] {
         world.child(child, "r");
@@ -257,7 +258,6 @@ async fn a_list_that_is_given_up_says_so_whatever_else_there_is_and_reads_on_now
     assert_eq!(try_list(&runtime, "r", before).await.unwrap_err().code(), "CANCELLED");
     assert!(world.watch.calls().is_empty(), "{:?}", world.watch.calls());
 
-    use GivenUp::{After, Before, Failing};
     // Each with what must not be read any more.
     let cases = [
         (Before("r", Call::Header), &["r", "a", "b"][..]),

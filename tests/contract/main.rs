@@ -1,7 +1,6 @@
 //! The behaviour contract, in one binary: real actors over every store. `docs/contract.md` names the test that holds each promise.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking, also in its helpers")]
 #![cfg(feature = "sqlite")]
-#![allow(dead_code, reason = "what makes a world is there before everything that uses it")]
 
 mod author;
 mod catalog;
@@ -18,6 +17,7 @@ mod limits;
 mod persistence;
 mod residency;
 mod watched;
+mod watched_store;
 mod world;
 
 /// A file that is no module would never be compiled, and its tests never run.

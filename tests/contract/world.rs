@@ -10,6 +10,7 @@ use std::{
 
 use greenroom::{Runtime, RuntimeBuilder, Turn, TurnEnd};
 use greenroom_session::{
+    event::Body,
     header::NewSession,
     id::{MessageId, SessionId},
     message::{Message, Source},
@@ -21,7 +22,8 @@ use tempfile::TempDir;
 
 use crate::{
     author::{Author, descriptor},
-    watched::{Watch, WatchedStore},
+    watched::Watch,
+    watched_store::WatchedStore,
 };
 
 /// Which store a world has.
@@ -104,13 +106,6 @@ impl World {
         }
     }
 
-    /// Lets the process that has the store open die: nothing is given up in order, and what it held is held by nobody. The next use opens it again.
-    pub(crate) fn crash(&self) {
-        drop(lock(&self.open).take());
-        let mut memory = lock(&self.memory);
-        *memory = memory.reopen();
-    }
-
     /// Closes the store when the last task of a runtime that was over it has gone.
     pub(crate) async fn close_after(&self, runtime: Runtime) {
         runtime.shutdown().await;
@@ -131,6 +126,13 @@ impl World {
         }
     }
 
+    /// Lets the process that has the store open die: nothing is given up in order, and what it held is held by nobody. The next use opens it again.
+    pub(crate) fn crash(&self) {
+        drop(lock(&self.open).take());
+        let mut memory = lock(&self.memory);
+        *memory = memory.reopen();
+    }
+
     /// Commits one operation without the watch.
     pub(crate) fn one(&self, op: Op) -> Result<Done, Refused> {
         one(&*self.plain(), op)
@@ -146,6 +148,12 @@ impl World {
         let depth = self.reader().header(&sid(parent)).unwrap().unwrap().depth;
         let session = NewSession::child(sid(id), sid(parent), depth);
         self.one(Op::Create(Create::child(session, Vec::new(), &descriptor(&format!("child {id}")), None, 1_000).unwrap())).unwrap();
+    }
+
+    /// Creates a fork of a session.
+    pub(crate) fn fork(&self, id: &str, source: &str) {
+        let events = Arc::new([Body::EndSeed {}.at(0, 1_000)]);
+        self.one(Op::Create(Create { session: NewSession::fork(sid(id), sid(source)), time: 1_000, events, message: None })).unwrap();
     }
 
     /// Creates a session as it is, by the store's own import: with its time, and with good derived rows.

@@ -47,10 +47,6 @@ pub(super) fn entry(parent: Option<&SessionId>, child: Traced, described: Result
     if parent.is_some() && header.parent.as_ref() != parent {
         return Ok(Some(Entry::Diagnostic { id, reason: Reason::Corrupt }));
     }
-    // A fork is nobody's child, whatever its log says and whether it can be read.
-    if header.is_fork() {
-        return Ok(None);
-    }
     let description = match described {
         Ok(description) => description,
         Err(error) => {

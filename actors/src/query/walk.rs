@@ -15,9 +15,6 @@ use greenroom_session::{
 use super::{Page, corpus::Corpus};
 use crate::error::QueryError;
 
-/// How many children are read at once, at most.
-const AT_ONCE: usize = 64;
-
 /// A session that a walk comes to.
 #[derive(Debug)]
 pub(crate) struct Step {
@@ -61,7 +58,7 @@ impl Level {
 impl Corpus<'_> {
     /// Walks through everything below `top` in pre-order, siblings by creation time then id, after the session `after` if one is named. Each session is seen once.
     ///
-    /// What cannot be described is seen all the same, and what is below it too. `enough` is how many are wanted at the least; no more are described at once.
+    /// What cannot be described is seen all the same, and what is below it too. `enough` is how many are wanted at the least; no more of one family are read at once.
     pub(super) fn walk(&mut self, top: &SessionId, after: Option<&SessionId>, enough: Option<usize>, walker: &mut dyn Walker) -> Result<(), QueryError> {
         self.lineage(top)?;
         let mut levels = match after {
@@ -70,7 +67,7 @@ impl Corpus<'_> {
         };
         // A session has one parent, unless its files are damaged: then it may be found below itself.
         let mut seen: HashSet<SessionId> = levels.iter().map(|level| level.parent.clone()).collect();
-        let at_once = enough.unwrap_or(AT_ONCE).clamp(1, AT_ONCE);
+        let at_once = enough.unwrap_or(usize::MAX).max(1);
         while let Some(level) = levels.last_mut() {
             let Some((child, described)) = level.read.pop_front() else {
                 if level.more {

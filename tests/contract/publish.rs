@@ -414,8 +414,18 @@ async fn after_its_end_everything_is_refused_and_a_stale_handle_ends_nothing(wor
     later.flush().await.unwrap();
     assert_eq!(events(world, "r"), before);
     assert_eq!(later.append(heard("in time")).unwrap().seq, 5);
-    let (one, two) = tokio::join!(later.end(), later.end());
+    // While the end is on its way to the disk nothing comes after it.
+    let pause = world.watch.pause("r", Call::Commit, 2);
+    let late = async {
+        pause.reached().await;
+        let code = later.append(heard("too late")).unwrap_err().code();
+        pause.open();
+        code
+    };
+    let (one, two, late) = tokio::join!(later.end(), later.end(), late);
+    assert_eq!(late, "SESSION_NOT_LIVE");
     assert!(one.is_ok() != two.is_ok(), "it ends once");
+    assert_eq!(types(&events(world, "r"))[5..], ["user/message", "activation/end"]);
     runtime.shutdown().await;
     sound(world);
 }

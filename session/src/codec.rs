@@ -10,11 +10,12 @@ use serde_json::value::RawValue;
 use thiserror::Error;
 
 use crate::{
-    event::{Body, Event, SurfaceOp},
+    event::{Body, Event, SurfaceOp, TurnEnd},
     header::{HEADER_VERSION, Header},
     id::{MessageId, Order, Seq, SessionId},
+    json::{Flaw, look},
     limits::{MAX_EVENT_BYTES, MAX_INTEGER, MAX_JSON_DEPTH},
-    message::{Message, MessageKind, Tombstone},
+    message::{Block, Message, MessageKind, Source, Tombstone},
 };
 
 /// Bytes of a record and their checksum.
@@ -60,6 +61,9 @@ pub enum EncodeError {
     /// A field has a value that no reader takes.
     #[error("{0}")]
     Field(&'static str),
+    /// A value would come back as another one.
+    #[error("the data holds {0}, which would not come back as it is")]
+    Lossy(String),
 }
 
 impl EncodeError {
@@ -68,7 +72,7 @@ impl EncodeError {
         match self {
             Self::TooDeep => "EVENT_TOO_DEEP",
             Self::TooLarge(_) => "EVENT_TOO_LARGE",
-            Self::Json(_) | Self::Field(_) => "EVENT_INVALID",
+            Self::Json(_) | Self::Field(_) | Self::Lossy(_) => "EVENT_INVALID",
         }
     }
 }
@@ -109,6 +113,24 @@ impl DecodeError {
             Self::Version(_) => "SESSION_VERSION",
             Self::Checksum | Self::Malformed(_) | Self::Misplaced(_) => "SESSION_CORRUPT",
         }
+    }
+}
+
+impl From<Flaw> for EncodeError {
+    fn from(flaw: Flaw) -> Self {
+        match flaw {
+            Flaw::TooDeep => Self::TooDeep,
+            Flaw::Lossy(loss) => Self::Lossy(loss.to_string()),
+        }
+    }
+}
+
+impl From<Flaw> for DecodeError {
+    fn from(flaw: Flaw) -> Self {
+        Self::Malformed(match flaw {
+            Flaw::TooDeep => format!("nests deeper than {MAX_JSON_DEPTH} levels"),
+            Flaw::Lossy(loss) => loss.to_string(),
+        })
     }
 }
 
@@ -154,12 +176,16 @@ pub fn decode_header(id: &SessionId, body: &[u8], crc: u32) -> Result<Header, De
     if header.id != *id {
         return Err(DecodeError::Misplaced(format!("the header is of session {:?}", header.id)));
     }
+    look(body, MAX_JSON_DEPTH, 1)?;
     check_header(&header).map_err(|reason| DecodeError::Malformed(reason.into()))?;
     Ok(header)
 }
 
 /// What a header must hold on its way to the disk and back.
 fn check_header(header: &Header) -> Result<(), &'static str> {
+    if header.version != HEADER_VERSION {
+        return Err("`version` is not the one of this format");
+    }
     if header.created_at > MAX_INTEGER || header.seed_length > MAX_INTEGER {
         return Err("an integer is out of range");
     }
@@ -206,6 +232,7 @@ pub fn encode_event(id: &SessionId, event: &Event) -> Result<Encoded, EncodeErro
 
     check_time(event.time).map_err(EncodeError::Field)?;
     let data = match &event.body {
+        Body::Opaque(opaque) if Body::is_known(&opaque.name) => return Err(EncodeError::Field("the data of a known type must have its shape")),
         Body::Opaque(opaque) => WireData::Opaque(&opaque.data),
         body => WireData::Body(body),
     };
@@ -222,11 +249,28 @@ pub fn encode_event(id: &SessionId, event: &Event) -> Result<Encoded, EncodeErro
     if body.len() > MAX_EVENT_BYTES {
         return Err(EncodeError::TooLarge(body.len()));
     }
-    if depth(&body) > MAX_JSON_DEPTH {
-        return Err(EncodeError::TooDeep);
+    if is_free(&event.body) {
+        // What is free throughout stands for itself; elsewhere a reader takes null for absent.
+        let fields = if matches!(event.body, Body::Opaque(_) | Body::Descriptor(_)) { 0 } else { 2 };
+        look(&body, MAX_JSON_DEPTH, fields).map_err(|flaw| match flaw {
+            Flaw::TooDeep => EncodeError::TooDeep,
+            Flaw::Lossy(loss) => EncodeError::Lossy(format!("{loss} of an event of type {:?}", event.body.type_name())),
+        })?;
     }
     let crc = event_crc(id, &body);
     Ok(Encoded { body, crc })
+}
+
+/// Tells whether an event holds data whose shape is its author's. What has a type of ours nests no deeper than the type, and comes back as it was.
+fn is_free(body: &Body) -> bool {
+    let message = body.surface_message().is_some_and(|message| matches!(message.source, Source::Other(_)));
+    match body {
+        Body::Descriptor(_) | Body::Opaque(_) => true,
+        Body::RootOpened(opened) => opened.params.is_some(),
+        Body::AssistantMessage { usage, .. } => message || usage.is_some(),
+        Body::ToolResult { error, .. } => message || error.is_some(),
+        _ => message,
+    }
 }
 
 /// Checks what [`encode_event`] would refuse, without encoding the common case of small plain text.
@@ -234,24 +278,28 @@ pub fn encode_event(id: &SessionId, event: &Event) -> Result<Encoded, EncodeErro
 /// # Errors
 /// [`EncodeError`] as [`encode_event`].
 pub fn check_event(event: &Event) -> Result<(), EncodeError> {
-    const SMALL: usize = 1024 * 1024;
     check_time(event.time).map_err(EncodeError::Field)?;
-    let plain = match &event.body {
-        Body::UserMessage(message) => {
-            message.content.iter().map(crate::message::Block::len).sum::<usize>() < SMALL && !matches!(message.source, crate::message::Source::Other(_))
-        }
-        Body::Memo { text, .. } | Body::AnswerRecorded { text, .. } => text.len() < SMALL,
-        Body::RootOpened(_)
-        | Body::Descriptor(_)
-        | Body::Opaque(_)
-        | Body::AssistantMessage { .. }
-        | Body::ToolCall { .. }
-        | Body::ToolResult { .. }
-        | Body::NoteJoined { .. } => false,
-        _ => true,
-    };
-    if plain { Ok(()) } else { encode_event(&SessionId::from_uuid(uuid::Uuid::nil()), event).map(|_| ()) }
+    let seqs = |seqs: &[Seq]| seqs.len() * SEQ_BYTES;
+    let bytes = event.source_event_seqs.as_deref().map_or(0, seqs)
+        + match &event.body {
+            Body::UserMessage(message) | Body::AssistantMessage { message, .. } | Body::ToolResult { message, .. } => {
+                message.content.iter().map(Block::len).sum()
+            }
+            Body::Memo { text, .. } | Body::AnswerRecorded { text, .. } => text.len(),
+            Body::ToolCall { call_id, name, arguments, .. } => call_id.len() + name.len() + arguments.len(),
+            Body::NoteJoined { notes, .. } => notes.iter().map(|note| note.as_str().len()).sum(),
+            Body::CompactSummary { shadowed_seqs, text, .. } => seqs(shadowed_seqs) + text.as_ref().map_or(0, String::len),
+            Body::TurnEnd { reason: TurnEnd::Error { message, .. }, .. } => message.len(),
+            Body::RootOpened(opened) => opened.vars.iter().map(|(name, value)| name.len() + value.len()).sum(),
+            _ => 0,
+        };
+    if bytes < SMALL && !is_free(&event.body) { Ok(()) } else { encode_event(&SessionId::from_uuid(uuid::Uuid::nil()), event).map(|_| ()) }
 }
+
+/// Bytes of text that surely fit into a record, whatever has to be escaped in it.
+const SMALL: usize = 1024 * 1024;
+/// Bytes that a seq takes at most.
+const SEQ_BYTES: usize = 17;
 
 /// Decodes the event at `seq` of session `id`.
 ///
@@ -276,9 +324,7 @@ pub fn decode_event(id: &SessionId, seq: Seq, body: &[u8], crc: u32) -> Result<E
     if event_crc(id, body) != crc {
         return Err(DecodeError::Checksum);
     }
-    if depth(body) > MAX_JSON_DEPTH {
-        return Err(DecodeError::Malformed(format!("nests deeper than {MAX_JSON_DEPTH} levels")));
-    }
+    look(body, MAX_JSON_DEPTH, 0)?;
     let wire: Wire<'_> = serde_json::from_slice(body).map_err(malformed)?;
     if wire.seq != seq {
         return Err(DecodeError::Misplaced(format!("the event says seq {}", wire.seq)));
@@ -314,8 +360,8 @@ pub fn encode_message(message: &Message) -> Result<Vec<u8>, EncodeError> {
     if body.len() > MAX_EVENT_BYTES - ENVELOPE_BYTES {
         return Err(EncodeError::TooLarge(body.len()));
     }
-    if depth(&body) > MAX_JSON_DEPTH - 2 {
-        return Err(EncodeError::TooDeep);
+    if matches!(message.source, Source::Other(_)) {
+        look(&body, MAX_JSON_DEPTH - 2, 1)?;
     }
     Ok(body)
 }
@@ -325,9 +371,8 @@ pub fn encode_message(message: &Message) -> Result<Vec<u8>, EncodeError> {
 /// # Errors
 /// [`EncodeError`] as [`encode_message`].
 pub fn check_message(message: &Message) -> Result<(), EncodeError> {
-    const SMALL: usize = 1024 * 1024;
-    let small = message.content.iter().map(crate::message::Block::len).sum::<usize>() < SMALL;
-    let plain = small && !matches!(message.source, crate::message::Source::Other(_));
+    let small = message.content.iter().map(Block::len).sum::<usize>() < SMALL;
+    let plain = small && !matches!(message.source, Source::Other(_));
     if plain { Ok(()) } else { encode_message(message).map(|_| ()) }
 }
 
@@ -339,6 +384,7 @@ pub fn decode_message(id: &SessionId, order: Order, held: bool, body: &[u8], crc
     if message_crc(id, order, held, body) != crc {
         return Err(DecodeError::Checksum);
     }
+    look(body, MAX_JSON_DEPTH, 0)?;
     serde_json::from_slice(body).map_err(malformed)
 }
 
@@ -409,32 +455,6 @@ pub(crate) fn tombstone_crc(id: &SessionId, body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(prefix, b"\0"), body)
 }
 
-/// Returns how deep the brackets of a JSON text nest. Iterative, so that no input can exhaust the stack.
-fn depth(json: &[u8]) -> usize {
-    let (mut now, mut most, mut in_string, mut escaped) = (0usize, 0usize, false, false);
-    for &byte in json {
-        if in_string {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => in_string = false,
-                _ => {}
-            }
-        } else {
-            match byte {
-                b'"' => in_string = true,
-                b'{' | b'[' => {
-                    now += 1;
-                    most = most.max(now);
-                }
-                b'}' | b']' => now = now.saturating_sub(1),
-                _ => {}
-            }
-        }
-    }
-    most
-}
-
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum WireOp {
@@ -469,3 +489,6 @@ impl TryFrom<WireOp> for SurfaceOp {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -300,7 +300,7 @@ mod tests {
         if ends { Body::StepEnd { turn, step, cut: None } } else { Body::StepStart { turn, step } }
     }
 
-    fn folded(header: NewSession, bodies: Vec<Body>) -> Fold {
+    fn folded(header: &NewSession, bodies: Vec<Body>) -> Fold {
         let mut fold = Fold::new(Arc::new(header.at(0)));
         go_on(&mut fold, bodies);
         fold
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn only_a_run_of_current_messages_that_tears_nothing_apart_can_be_compacted() {
-        let fold = folded(root(), turns());
+        let fold = folded(&root(), turns());
         let splits = |call_id: &str| Err(CompactError::SplitsToolCall(call_id.into()));
         let range = |start, end| Err(CompactError::Range { start, end });
         for (what, start, end, expected) in [
@@ -384,7 +384,7 @@ mod tests {
         let described = || Body::Descriptor(serde_json::to_value(Descriptor::continuable("spawn", "l", "a")).unwrap());
         let child = || NewSession::child(SessionId::new("c").unwrap(), SessionId::new("r").unwrap(), 0);
         let bodies = || vec![described(), Body::EndSeed {}, Body::ActivationStart { epoch: 1 }, start(1, "m1"), asked("m1"), asked("n1"), asked("n2")];
-        let mut fold = folded(child(), bodies());
+        let mut fold = folded(&child(), bodies());
         let plan = Plan::new(&fold, 5, 6).unwrap();
         let begin = plan.start(&fold, 9).unwrap();
         assert_eq!(begin.body, Body::CompactStart { turn: Some(1) });
@@ -404,9 +404,9 @@ mod tests {
         assert_eq!(fold.surface().nodes().iter().map(|node| node.seq).collect::<Vec<_>>(), [4, 10]);
         assert_eq!((fold.serving(), fold.head().compacting), (&before.0, None), "its message is no note");
         // It is listed as it was.
-        let plain = folded(child(), bodies());
-        assert_eq!((verdict(&fold), fold.descriptor()), (verdict(&plain), plain.descriptor()));
-        assert_eq!((fold.head().turns, &fold.head().open), (plain.head().turns, &plain.head().open));
+        let as_it_was = folded(&child(), bodies());
+        assert_eq!((verdict(&fold), fold.descriptor()), (verdict(&as_it_was), as_it_was.descriptor()));
+        assert_eq!((fold.head().turns, &fold.head().open), (as_it_was.head().turns, &as_it_was.head().open));
         // What a compaction has left can be compacted, too.
         assert_eq!(Plan::new(&fold, 10, 10).map(|plan| plan.bytes()), Ok(49));
     }
@@ -423,7 +423,7 @@ mod tests {
             },
         ];
         for change in changes {
-            let mut fold = folded(root(), vec![asked("n1"), asked("n2"), asked("n3")]);
+            let mut fold = folded(&root(), vec![asked("n1"), asked("n2"), asked("n3")]);
             let plan = Plan::new(&fold, 1, 2).unwrap();
             let mut early = fold.clone();
             change(&mut early);
@@ -444,18 +444,18 @@ mod tests {
     #[test]
     fn a_compaction_that_was_inherited_unfinished_is_nobodys() {
         let header = NewSession { seed_length: 2, ..root() };
-        let fold = folded(header, vec![asked("n1"), Body::CompactStart { turn: None }, Body::EndSeed {}]);
+        let fold = folded(&header, vec![asked("n1"), Body::CompactStart { turn: None }, Body::EndSeed {}]);
         let plan = Plan::new(&fold, 0, 0).unwrap();
         assert!(plan.start(&fold, 9).is_ok());
         // In the life of a session itself it is in the way.
-        let fold = folded(root(), vec![Body::EndSeed {}, asked("n1"), Body::CompactStart { turn: None }]);
+        let fold = folded(&root(), vec![Body::EndSeed {}, asked("n1"), Body::CompactStart { turn: None }]);
         assert_eq!(Plan::new(&fold, 1, 1), Err(CompactError::Busy(2)));
     }
 
     #[test]
     fn a_crash_ends_a_compaction_before_its_turn() {
         let interrupted = |turn| Body::CompactEnd { turn, error: Some(COMPACTION_INTERRUPTED.into()) };
-        let lived = |bodies: Vec<Body>| folded(root(), [vec![Body::ActivationStart { epoch: 1 }], bodies].concat());
+        let lived = |bodies: Vec<Body>| folded(&root(), [vec![Body::ActivationStart { epoch: 1 }], bodies].concat());
         let between = lived(vec![Body::CompactStart { turn: None }]);
         assert_eq!(closers(&between, 3), [interrupted(None).at(2, 7)]);
         let within = lived(vec![start(1, "m1"), step(1, 1, false), said(1, 1, vec![call("c")]), Body::CompactStart { turn: Some(1) }]);
@@ -514,7 +514,7 @@ mod tests {
             ("an end without a change", vec![begin(None), summary(1, 2, &[1, 2]), end(None, None)]),
             ("any message in the place of the open turn's", vec![open(), replace("s", Source::Host, 1, 2)]),
         ] {
-            let mut fold = folded(root(), vec![Body::ActivationStart { epoch: 1 }, asked("m1"), asked("n1"), asked("n2")]);
+            let mut fold = folded(&root(), vec![Body::ActivationStart { epoch: 1 }, asked("m1"), asked("n1"), asked("n2")]);
             let last = events.len() - 1;
             for (at, mut event) in events.into_iter().enumerate() {
                 event.seq = fold.head().next_seq;
@@ -523,8 +523,20 @@ mod tests {
                 assert!(at < last || fold == before, "{what}: a refusal changes nothing");
             }
         }
+        // A message that is to be repeated is no less needed while its turn is not open.
+        let cut_off = || folded(&root(), vec![start(1, "m1"), asked("m1"), asked("n1"), Body::TurnEnd { turn: 1, reason: TurnEnd::Disposed }]);
+        assert_eq!(Plan::new(&cut_off(), 1, 2), Err(CompactError::UnfinishedTurn(1)));
+        assert!(Plan::new(&cut_off(), 2, 2).is_ok());
+        let mut event = replace("s", Source::Host, 1, 2);
+        event.seq = 4;
+        assert!(cut_off().apply_event(&event).is_err());
+        let mut fold = cut_off();
+        go_on(&mut fold, vec![Body::CompactStart { turn: None }]);
+        let mut event = summary(1, 2, &[1, 2]);
+        event.seq = 5;
+        assert!(fold.apply_event(&event).is_err());
         // The same events in order are taken.
-        let mut fold = folded(root(), vec![Body::ActivationStart { epoch: 1 }, asked("m1"), asked("n1"), asked("n2")]);
+        let mut fold = folded(&root(), vec![Body::ActivationStart { epoch: 1 }, asked("m1"), asked("n1"), asked("n2")]);
         for mut event in whole {
             event.seq = fold.head().next_seq;
             fold.apply_event(&event).unwrap();

@@ -256,6 +256,7 @@ macro_rules! bodies {
         /// assert_eq!(body, Body::StepStart { turn: 1, step: 2 });
         /// assert_eq!(body.type_name(), "step/start");
         /// assert!(!body.is_surface());
+        /// assert!(Body::is_known("step/start") && !Body::is_known("step/skipped"));
         /// # Ok::<(), serde_json::Error>(())
         /// ```
         #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -283,6 +284,11 @@ macro_rules! bodies {
                     $( Self::$variant { .. } => $name, )*
                     Self::Opaque(opaque) => &opaque.name,
                 }
+            }
+
+            /// Tells whether this program knows a type.
+            pub fn is_known(name: &str) -> bool {
+                matches!(name, "root/opened" | "subagent/descriptor" | "user/message" $( | $name )*)
             }
 
             /// Reads the data of a type; a type that this program does not know becomes [`Body::Opaque`].

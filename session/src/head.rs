@@ -278,10 +278,8 @@ impl Head {
             self.next_seq += 1;
             return Ok(());
         }
-        if let Some(compacting) = &self.compacting
-            && matches!(event.body, Body::TurnStart { .. } | Body::TurnEnd { .. } | Body::ActivationStart { .. } | Body::ActivationEnd { .. })
-        {
-            return refuse(format!("the compaction of event {} has no end", compacting.since));
+        if matches!(event.body, Body::TurnStart { .. } | Body::TurnEnd { .. } | Body::ActivationStart { .. } | Body::ActivationEnd { .. }) {
+            self.no_compaction(seq)?;
         }
         match &event.body {
             Body::ActivationStart { epoch } => {
@@ -348,20 +346,8 @@ impl Head {
                     return refuse(format!("step {step} is not open"));
                 }
             }
-            Body::CompactStart { turn } => {
-                if let Some(compacting) = &self.compacting {
-                    return refuse(format!("the compaction of event {} has no end", compacting.since));
-                }
-                if *turn != self.open.as_ref().map(|open| open.turn) {
-                    return refuse("a compaction names the turn that is open, if one is".into());
-                }
-                self.compacting = Some(OpenCompaction { since: seq, turn: *turn });
-            }
-            Body::CompactSummary { .. } => {
-                if self.compacting.is_none() {
-                    return refuse("a summary outside of a compaction".into());
-                }
-            }
+            Body::CompactStart { turn } => self.start_compaction(seq, *turn)?,
+            Body::CompactSummary { .. } if self.compacting.is_none() => return refuse("a summary outside of a compaction".into()),
             Body::CompactEnd { turn, .. } => {
                 if self.compacting.is_none_or(|compacting| compacting.turn != *turn) {
                     return refuse("no such compaction is under way".into());
@@ -372,6 +358,7 @@ impl Head {
             | Body::Descriptor(_)
             | Body::EndSeed {}
             | Body::UserMessage(_)
+            | Body::CompactSummary { .. }
             | Body::MessageWithdrawn { .. }
             | Body::ControlAnswered { .. }
             | Body::Opaque(_) => {}
@@ -390,6 +377,20 @@ impl Head {
     fn open_turn_of(&mut self, seq: Seq, turn: u64, message: &MessageId) -> Result<&mut OpenTurn, FoldError> {
         let open = self.open_turn(seq, turn)?;
         if open.message == *message { Ok(open) } else { Err(FoldError::new(seq, format!("turn {turn} serves another message than {message}"))) }
+    }
+
+    fn no_compaction(&self, seq: Seq) -> Result<(), FoldError> {
+        let no_end = |compacting: &OpenCompaction| FoldError::new(seq, format!("the compaction of event {} has no end", compacting.since));
+        self.compacting.as_ref().map_or(Ok(()), |compacting| Err(no_end(compacting)))
+    }
+
+    fn start_compaction(&mut self, seq: Seq, turn: Option<u64>) -> Result<(), FoldError> {
+        self.no_compaction(seq)?;
+        if turn != self.open.as_ref().map(|open| open.turn) {
+            return Err(FoldError::new(seq, "a compaction names the turn that is open, if one is"));
+        }
+        self.compacting = Some(OpenCompaction { since: seq, turn });
+        Ok(())
     }
 
     fn start_turn(&mut self, seq: Seq, turn: u64, message: &MessageId, attempt: u32) -> Result<(), FoldError> {

@@ -59,6 +59,7 @@ pub mod fork;
 pub mod head;
 pub mod header;
 pub mod id;
+mod json;
 pub mod limits;
 pub mod line;
 pub mod listing;

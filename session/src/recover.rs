@@ -95,3 +95,6 @@ pub fn begin_epoch(fold: &Fold, time: u64, max_attempts: u32) -> (Epoch, Vec<Eve
     events.push(Body::ActivationStart { epoch }.at(seq, time));
     (epoch, events)
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,8 +14,8 @@ fn said(seq: Seq, op: Option<SurfaceOp>, sources: Option<Vec<Seq>>) -> Event {
     Event { seq, time: 0, body: Body::UserMessage(message), surface_op: op, source_event_seqs: sources, ignorable: false }
 }
 
-fn replace(start: Seq, end: Seq) -> Option<SurfaceOp> {
-    Some(SurfaceOp::Replace { start, end })
+fn replace(start: Seq, end: Seq) -> SurfaceOp {
+    SurfaceOp::Replace { start, end }
 }
 
 /// A tool's result. Whatever is not the call's own is told apart by `id`.
@@ -47,7 +47,7 @@ fn a_replacement_takes_the_place_of_a_run() {
         ("everything", 0, 2, vec![3]),
     ] {
         let mut surface = three();
-        let replaced = surface.apply(&said(3, replace(start, end), Some((start..=end).collect()))).unwrap();
+        let replaced = surface.apply(&said(3, Some(replace(start, end)), Some((start..=end).collect()))).unwrap();
         assert_eq!(replaced, Some(Replacement { seq: 3, start, end, shadowed: (start..=end).collect() }), "{what}");
         assert_eq!((seqs(&surface), surface.replacements()), (expected, 1), "{what}");
     }
@@ -56,25 +56,25 @@ fn a_replacement_takes_the_place_of_a_run() {
 #[test]
 fn the_order_of_a_run_is_that_of_the_surface_and_not_of_the_numbers() {
     let mut surface = three();
-    surface.apply(&said(3, replace(0, 0), Some(vec![0]))).unwrap();
+    surface.apply(&said(3, Some(replace(0, 0)), Some(vec![0]))).unwrap();
     assert_eq!(seqs(&surface), [3, 1, 2]);
-    assert!(surface.apply(&said(4, replace(1, 3), Some(vec![1, 3]))).is_err(), "1 stands after 3");
-    let replaced = surface.apply(&said(4, replace(3, 1), Some(vec![1, 3]))).unwrap();
+    assert!(surface.apply(&said(4, Some(replace(1, 3)), Some(vec![1, 3]))).is_err(), "1 stands after 3");
+    let replaced = surface.apply(&said(4, Some(replace(3, 1)), Some(vec![1, 3]))).unwrap();
     assert_eq!(replaced.map(|replaced| replaced.shadowed), Some(vec![3, 1]));
     assert_eq!(seqs(&surface), [4, 2]);
-    assert!(surface.apply(&said(5, replace(3, 3), Some(vec![3]))).is_err(), "what was replaced is not current");
+    assert!(surface.apply(&said(5, Some(replace(3, 3)), Some(vec![3]))).is_err(), "what was replaced is not current");
 }
 
 #[test]
 fn a_refused_event_changes_nothing() {
     for (what, op, sources) in [
         ("no operation", None, None),
-        ("reversed ends", replace(1, 0), Some(vec![0, 1])),
-        ("no such end", replace(0, 7), Some(vec![0, 1, 2])),
-        ("no such start", replace(7, 2), Some(vec![0, 1, 2])),
-        ("one left out", replace(0, 1), Some(vec![0])),
-        ("the one in the middle left out", replace(0, 2), Some(vec![0, 2])),
-        ("none named", replace(0, 1), None),
+        ("reversed ends", Some(replace(1, 0)), Some(vec![0, 1])),
+        ("no such end", Some(replace(0, 7)), Some(vec![0, 1, 2])),
+        ("no such start", Some(replace(7, 2)), Some(vec![0, 1, 2])),
+        ("one left out", Some(replace(0, 1)), Some(vec![0])),
+        ("the one in the middle left out", Some(replace(0, 2)), Some(vec![0, 2])),
+        ("none named", Some(replace(0, 1)), None),
         ("nothing it stands for", Some(SurfaceOp::Append), Some(vec![])),
         ("one named twice", Some(SurfaceOp::Append), Some(vec![1, 1])),
         ("out of order", Some(SurfaceOp::Append), Some(vec![1, 0])),
@@ -85,7 +85,7 @@ fn a_refused_event_changes_nothing() {
         assert!(surface.apply(&said(3, op, sources)).is_err(), "{what}");
         assert_eq!(surface, three(), "{what}");
     }
-    for (op, sources) in [(Some(SurfaceOp::Append), None), (replace(0, 0), Some(vec![0])), (None, Some(vec![0]))] {
+    for (op, sources) in [(Some(SurfaceOp::Append), None), (Some(replace(0, 0)), Some(vec![0])), (None, Some(vec![0]))] {
         let event = Event { surface_op: op, source_event_seqs: sources, ..Body::EndSeed {}.at(3, 0) };
         assert!(three().apply(&event).is_err(), "{event:?}");
     }
@@ -138,7 +138,7 @@ fn a_tools_result_may_be_written_anew_and_nothing_of_it_changes_but_its_text() {
         surface
     };
     let with = |mut event: Event, start, end, change: fn(&mut Body)| {
-        event.surface_op = replace(start, end);
+        event.surface_op = Some(replace(start, end));
         event.source_event_seqs = Some((start..=end).collect());
         change(&mut event.body);
         event
@@ -171,7 +171,7 @@ fn a_tools_result_may_be_written_anew_and_nothing_of_it_changes_but_its_text() {
     let mut surface = base();
     surface.apply(&with(result(5, 1, "t", "c", "short"), 3, 3, |_| ())).unwrap();
     surface.apply(&with(result(6, 1, "t", "c", ""), 5, 5, |_| ())).unwrap();
-    surface.apply(&said(7, replace(6, 4), Some(vec![4, 6]))).unwrap();
+    surface.apply(&said(7, Some(replace(6, 4)), Some(vec![4, 6]))).unwrap();
     assert_eq!(seqs(&surface), [0, 1, 2, 7]);
 }
 
@@ -241,7 +241,7 @@ fn concrete(attempt: &Try, seq: Seq, told: &[Told]) -> (Event, Option<Vec<Told>>
         Try::Rewrite { of, keep } => {
             let Some(&(at, call)) = told.get(of) else { return concrete(&Try::Say, seq, told) };
             let mut event = results(if keep { call.unwrap_or(9) } else { 9 });
-            event.surface_op = replace(at, at);
+            event.surface_op = Some(replace(at, at));
             event.source_event_seqs = Some(vec![at]);
             let mut after = told.to_vec();
             after[of] = (seq, call);
@@ -269,7 +269,7 @@ fn concrete(attempt: &Try, seq: Seq, told: &[Told]) -> (Event, Option<Vec<Told>>
                 }
                 _ => None,
             };
-            (said(seq, replace(start, end), (!named.is_empty()).then_some(named)), after)
+            (said(seq, Some(replace(start, end)), (!named.is_empty()).then_some(named)), after)
         }
     }
 }

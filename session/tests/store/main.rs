@@ -10,6 +10,7 @@ mod limits;
 mod listing;
 mod model;
 mod processes;
+mod seeds;
 mod sqlite;
 mod support;
 mod transfer;

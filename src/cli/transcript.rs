@@ -187,9 +187,15 @@ impl<'a> Transcript<'a> {
                 self.aside(lines, &format!("{} compacted{by}", span::count(shadowed_seqs.len() as u64, "message")));
             }
             Body::CompactEnd { error: Some(error), .. } => self.aside(lines, &format!("compaction failed: {}", Escaped(error))),
-            Body::CompactStart { .. } | Body::CompactEnd { error: None, .. } => {}
             Body::Opaque(opaque) => self.aside(lines, &format!("({}) {}", Escaped(&opaque.name), Escaped(&opaque.data.to_string()))),
-            Body::EndSeed {} | Body::StepStart { .. } | Body::StepEnd { .. } | Body::NoteJoined { .. } | Body::TurnStart { .. } | Body::TurnEnd { .. } => {}
+            Body::CompactStart { .. }
+            | Body::CompactEnd { error: None, .. }
+            | Body::EndSeed {}
+            | Body::StepStart { .. }
+            | Body::StepEnd { .. }
+            | Body::NoteJoined { .. }
+            | Body::TurnStart { .. }
+            | Body::TurnEnd { .. } => {}
         }
         if let Some(SurfaceOp::Replace { start, end }) = event.surface_op {
             self.aside(lines, &format!("(in place of events {start} to {end})"));

@@ -201,7 +201,7 @@ fn check_time(time: u64) -> Result<(), &'static str> {
 }
 
 /// Returns the checksum of a header's body.
-pub(crate) fn header_crc(body: &[u8]) -> u32 {
+pub fn header_crc(body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(b"h\0"), body)
 }
 

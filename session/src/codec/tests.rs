@@ -203,7 +203,7 @@ fn a_message_that_would_change_is_not_accepted() {
 }
 
 /// Makes an event that holds this many bytes.
-type Maker = Box<dyn Fn(usize) -> Event>;
+type Maker<'a> = Box<dyn Fn(usize) -> Event + 'a>;
 
 #[test]
 fn an_event_is_checked_as_it_would_be_written_whatever_makes_it_large() {
@@ -224,7 +224,7 @@ fn an_event_is_checked_as_it_would_be_written_whatever_makes_it_large() {
         model: None,
         tokens: None,
     };
-    let makers: Vec<(&str, Maker)> = vec![
+    let makers: Vec<(&str, Maker<'_>)> = vec![
         ("a user", Box::new(|bytes| Body::UserMessage(message(bytes)).at(0, 7))),
         ("an agent", Box::new(|bytes| Body::AssistantMessage { turn: 1, step: 0, message: message(bytes), usage: None }.at(0, 7))),
         ("a tool", Box::new(|bytes| Body::ToolResult { turn: 1, step: 1, message: message(bytes), error: None }.at(0, 7))),

@@ -6,6 +6,7 @@
 mod author;
 mod catalog;
 mod fork;
+mod played;
 mod publish;
 mod watched;
 mod world;

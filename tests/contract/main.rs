@@ -8,6 +8,7 @@ mod descendants;
 mod listing;
 mod query;
 mod fork;
+mod played;
 mod publish;
 mod cycles;
 #[cfg(feature = "cli")]

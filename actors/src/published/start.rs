@@ -61,6 +61,10 @@ pub(crate) async fn start(services: Arc<Services>, registry: ActorRef<RegistryMe
     let session = publication.session.id.clone();
     let mut report = Report { registry: &registry, session: Some((session.clone(), incarnation)) };
     race_point!("before-publication");
+    if started.is_closed() {
+        // Nobody would hold it.
+        return;
+    }
     let permit = services.starting.clone().acquire_owned().await;
     let opened = tokio::time::timeout(services.config.start_deadline, open(&services, &publication)).await;
     drop(permit);

@@ -72,8 +72,13 @@ pub(crate) fn below(folder: &Path) -> BTreeMap<String, Vec<u8>> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else {
-                found.insert(path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap());
+                continue;
+            }
+            let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+            match fs::read(&path) {
+                Ok(bytes) => drop(found.insert(name, bytes)),
+                // Whoever has just closed the store takes its own files away.
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{name}"),
             }
         }
     }
@@ -308,11 +313,17 @@ pub(crate) const ODDS: &[Odd] = &[
     odd("unknown-key", "a key of the envelope that nobody knows", Make::Event(6, |body| body.replace("\"data\"", "\"mood\":\"good\",\"data\""))),
     odd("unknown-key-of-the-header", "a key of the header that nobody knows", Make::Header(|body| body.replace("\"depth\"", "\"mood\":\"good\",\"depth\""))),
     odd(
+        "wrong-shape",
+        "what was said to the session has no content",
+        Make::Event(4, |body| body.replace("\"content\":[{\"type\":\"text\",\"text\":\"Begin.\"}],", "")),
+    ),
+    odd(
         "too-deep",
         "a record that nests a thousand levels",
         Make::Event(6, |body| body.replace("\"looked at two files\"", &format!("{}{}", "[".repeat(1_000), "]".repeat(1_000)))),
     ),
     // Records in the wrong place.
+    odd("letter", "the file is somebody's letter", Make::Lines(|text| *text = vec![b"Dear Sir or Madam,\n".to_vec()], None)),
     odd("empty", "a file without a byte", Make::Lines(Vec::clear, None)),
     odd(
         "header-alone",
@@ -390,6 +401,8 @@ pub(crate) const ODDS: &[Odd] = &[
     ),
     // What is of another version.
     odd("header-of-tomorrow", "the header is of version 2", Make::Header(|_| "{\"version\":2,\"id\":\"odd\",\"shape\":\"another\"}".into())),
+    odd("header-of-yesterday", "the header is of version 0", Make::Header(|body| body.replace("\"version\":1", "\"version\":0"))),
+    odd("header-of-no-version", "the header's version is a text", Make::Header(|body| body.replace("\"version\":1", "\"version\":\"1\""))),
     odd("descriptor-of-tomorrow", "the descriptor is of version 2", Make::Event(0, |body| body.replace("\"version\":1", "\"version\":2"))),
     odd("event-of-tomorrow", "an event is of a type that nobody knows", Make::Event(6, |body| body.replace("\"memo\"", "\"weather/changed\""))),
     odd(

@@ -309,6 +309,8 @@ pub(crate) const ODDS: &[Odd] = &[
     odd("fraction", "the time of the header is a fraction", Make::Header(|body| body.replace("1200", "1200.5"))),
     odd("no-integer-that-json-keeps", "the time of a record is above 2^53", Make::Event(6, |body| body.replace("\"time\":1202", "\"time\":9007199254740993"))),
     odd("null", "an optional key is null", Make::Event(6, |body| body.replace("\"data\"", "\"surface_op\":null,\"data\""))),
+    odd("null-in-the-header", "an optional key of the header is null", Make::Header(|body| with_key(body, "\"cwd\":null"))),
+    odd("null-in-a-message", "an optional key of a message is null", Make::Message(|body| with_key(body, "\"control\":null"))),
     odd("key-twice", "a record says its seq twice", Make::Event(6, |body| body.replace("\"time\"", "\"seq\":7,\"time\""))),
     odd("unknown-key", "a key of the envelope that nobody knows", Make::Event(6, |body| body.replace("\"data\"", "\"mood\":\"good\",\"data\""))),
     odd("unknown-key-of-the-header", "a key of the header that nobody knows", Make::Header(|body| body.replace("\"depth\"", "\"mood\":\"good\",\"depth\""))),
@@ -447,6 +449,7 @@ pub(crate) const ODDS: &[Odd] = &[
         "the header says that more was inherited than there is",
         Make::Header(|body| body.replace("\"depth\"", "\"seed_length\":99,\"depth\"")),
     ),
+    odd("fork-with-a-descriptor", "the header says that it is a fork, whatever its log says", Make::Header(|body| body.replace("\"depth\":1", "\"depth\":0"))),
     odd("depth", "the header says that it is five levels down", Make::Header(|body| body.replace("\"depth\":1", "\"depth\":5"))),
     odd("own-parent", "the session is its own parent", Make::Folder(|healthy| [("odd/odd.jsonl", as_another(healthy, "odd", "odd"))].into(), None)),
     odd(

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::{Arc, OnceLock},
+    thread,
 };
 
 use greenroom::{
@@ -322,17 +323,33 @@ fn the_fixtures_are_what_is_said_of_them() {
     }
 }
 
-#[tokio::test]
-async fn of_every_odd_log_everybody_says_what_the_table_says() {
+/// What is said of one fixture in every kind of store, as a table of TOML, and what of it must not be.
+fn table_of(odd: &Odd, healthy: &Healthy) -> (String, Vec<String>) {
+    let (mut table, mut wrong) = (format!("\n[{}]\nwhat = {}\n", odd.name, quoted(odd.what)), Vec::new());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let worlds = [("", Some(World::jsonl(healthy, stored(odd)))), ("sqlite.", World::sqlite(odd, healthy))];
+    for (prefix, world) in worlds {
+        let Some(world) = world else { continue };
+        let said = runtime.block_on(look(odd, &world, &mut wrong));
+        said.0.iter().for_each(|(key, value)| writeln!(table, "{prefix}{key} = {value}").unwrap());
+    }
+    (table, wrong)
+}
+
+#[test]
+fn of_every_odd_log_everybody_says_what_the_table_says() {
+    // They wait for the disk for the most part.
+    const THREADS: usize = 8;
     let healthy = on_disk();
     let (mut table, mut wrong) = (String::from(HEAD), Vec::new());
-    for odd in ODDS {
-        write!(table, "\n[{}]\nwhat = {}\n", odd.name, quoted(odd.what)).unwrap();
-        let said = look(odd, &World::jsonl(healthy, stored(odd)), &mut wrong).await;
-        said.0.iter().for_each(|(key, value)| writeln!(table, "{key} = {value}").unwrap());
-        if let Some(world) = World::sqlite(odd, healthy) {
-            let said = look(odd, &world, &mut wrong).await;
-            said.0.iter().for_each(|(key, value)| writeln!(table, "sqlite.{key} = {value}").unwrap());
+    for some in ODDS.chunks(THREADS) {
+        let said: Vec<_> = thread::scope(|scope| {
+            let looks: Vec<_> = some.iter().map(|odd| scope.spawn(|| table_of(odd, healthy))).collect();
+            looks.into_iter().map(|look| look.join().unwrap()).collect()
+        });
+        for (text, faults) in said {
+            table.push_str(&text);
+            wrong.extend(faults);
         }
     }
     let path = data().join("expected.toml");
@@ -355,13 +372,13 @@ fn read(dir: &Path) -> (Vec<Event>, Vec<InboxRecord>) {
 fn an_end_that_is_cut_off_anywhere_costs_what_was_cut_off_and_an_append_joins_nothing_to_it() {
     let healthy = on_disk();
     let text = lines(&healthy[ODD]);
-    // The last message, and the batch of five events that ends the turn.
-    for (kept, batch) in [(14, 1), (7, 5)] {
+    // The last message, at every byte, and the batch of five events that ends the turn.
+    for (kept, batch, step) in [(14, 1, 1), (7, 5, 9)] {
         let (before, whole) = (text[..kept].concat(), text[..kept + batch].concat());
         let world = World::jsonl(healthy, [(ODD.to_owned(), before.clone())].into());
         let (path, file) = (world.path(), world.path().join(ODD));
         let committed = read(&path);
-        for cut in before.len()..whole.len() {
+        for cut in (before.len()..whole.len()).step_by(step) {
             fs::write(&file, &whole[..cut]).unwrap();
             assert_eq!(read(&path), committed, "cut at {cut}");
             let store = JsonlStore::open(&path).unwrap();

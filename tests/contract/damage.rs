@@ -98,7 +98,8 @@ impl World {
     fn bytes(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = if self.is_folder() { below(&self.path()) } else { below(self.folder.path()) };
         // A write-ahead log that is not there is an empty one.
-        files.retain(|name, bytes| !name.ends_with("-shm") && !name.ends_with("-lock") && name != "_lock" && !(bytes.is_empty() && name.ends_with("-wal")));
+        let is_known = |name: &str, empty: bool| name.ends_with("-shm") || name.ends_with("-lock") || name == "_lock" || (empty && name.ends_with("-wal"));
+        files.retain(|name, bytes| !is_known(name, bytes.is_empty()));
         files
     }
 

@@ -348,7 +348,7 @@ pub(crate) const ODDS: &[Odd] = &[
         Make::Folder(
             |healthy| {
                 let mut text = lines(&healthy[ODD]);
-                text[MEMO] = lines(&healthy["desk/above.jsonl"])[MEMO].clone();
+                text[MEMO].clone_from(&lines(&healthy["desk/above.jsonl"])[MEMO]);
                 [(ODD, text.concat())].into()
             },
             None,

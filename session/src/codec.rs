@@ -103,7 +103,7 @@ pub enum DecodeError {
     #[error("malformed record: {0}")]
     Malformed(String),
     /// The header is of a version that this program does not read.
-    #[error("format version {0} is newer than this program")]
+    #[error("this program does not read format version {0}")]
     Version(u64),
     /// The record says that it belongs somewhere else.
     #[error("misplaced record: {0}")]

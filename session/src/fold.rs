@@ -261,9 +261,10 @@ impl Fold {
         self.last_time
     }
 
-    /// Returns the registered behaviour that plays this session, if its log names one.
+    /// Returns the registered behaviour that plays this session, if its log names one. Nothing plays a fork, whatever its log says.
     pub fn agent(&self) -> Option<&str> {
         match (&self.root, &self.descriptor) {
+            _ if self.header.is_fork() => None,
             (Some(root), _) => Some(&root.agent),
             (None, DescriptorState::One { parsed: Ok(descriptor), .. }) => Some(&descriptor.agent),
             _ => None,

@@ -6,7 +6,8 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
+    sync::{Arc, OnceLock},
+    thread,
 };
 
 use greenroom::{
@@ -97,7 +98,8 @@ impl World {
     fn bytes(&self) -> BTreeMap<String, Vec<u8>> {
         let mut files = if self.is_folder() { below(&self.path()) } else { below(self.folder.path()) };
         // A write-ahead log that is not there is an empty one.
-        files.retain(|name, bytes| !name.ends_with("-shm") && !name.ends_with("-lock") && name != "_lock" && !(bytes.is_empty() && name.ends_with("-wal")));
+        let is_known = |name: &str, empty: bool| name.ends_with("-shm") || name.ends_with("-lock") || name == "_lock" || (empty && name.ends_with("-wal"));
+        files.retain(|name, bytes| !is_known(name, bytes.is_empty()));
         files
     }
 
@@ -285,43 +287,74 @@ fn is_sealed(line: &[u8]) -> bool {
     line == crate::files::sealed("odd", body_of(line).0.as_bytes(), body_of(line).1)
 }
 
+/// Whether the fixtures and what is said of them are to be written.
+fn writes() -> bool {
+    std::env::var_os("GREENROOM_WRITE_FIXTURES").is_some()
+}
+
+/// The healthy folder as it lies there.
+fn on_disk() -> &'static Healthy {
+    static HEALTHY: OnceLock<Healthy> = OnceLock::new();
+    HEALTHY.get_or_init(|| {
+        if writes() {
+            drop(fs::remove_dir_all(data()));
+            let healthy = healthy();
+            lay(&data().join("healthy"), &healthy);
+            for odd in ODDS {
+                match odd.make {
+                    Make::Folder(..) => lay(&data().join(odd.name), made(odd, &healthy)),
+                    _ => lay(&data(), [(format!("{}.jsonl", odd.name), &made(odd, &healthy)[ODD])]),
+                }
+            }
+        }
+        below(&data().join("healthy"))
+    })
+}
+
 #[test]
 fn the_fixtures_are_what_is_said_of_them() {
     let healthy = healthy();
-    let write = std::env::var_os("GREENROOM_WRITE_FIXTURES").is_some();
-    if write {
-        drop(fs::remove_dir_all(data()));
-        lay(&data().join("healthy"), &healthy);
-        for odd in ODDS {
-            match odd.make {
-                Make::Folder(..) => lay(&data().join(odd.name), made(odd, &healthy)),
-                _ => lay(&data(), [(format!("{}.jsonl", odd.name), &made(odd, &healthy)[ODD])]),
-            }
-        }
-    }
-    assert_eq!(below(&data().join("healthy")), healthy);
+    assert_eq!(*on_disk(), healthy);
+    let mut names: Vec<String> = fs::read_dir(data()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| !["healthy", "expected.toml"].contains(&name.as_str()));
+    assert_eq!(names.len(), ODDS.len(), "every file is listed");
     for odd in ODDS {
         assert_eq!(stored(odd), made(odd, &healthy), "{}", odd.name);
         assert!(odd.name == "whole" || stored(odd).get(ODD) != healthy.get(ODD) || stored(odd).len() > 1, "{} is odd", odd.name);
     }
 }
 
-#[tokio::test]
-async fn of_every_odd_log_everybody_says_what_the_table_says() {
-    let healthy = below(&data().join("healthy"));
+/// What is said of one fixture in every kind of store, as a table of TOML, and what of it must not be.
+fn table_of(odd: &Odd, healthy: &Healthy) -> (String, Vec<String>) {
+    let (mut table, mut wrong) = (format!("\n[{}]\nwhat = {}\n", odd.name, quoted(odd.what)), Vec::new());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let worlds = [("", Some(World::jsonl(healthy, stored(odd)))), ("sqlite.", World::sqlite(odd, healthy))];
+    for (prefix, world) in worlds {
+        let Some(world) = world else { continue };
+        let said = runtime.block_on(look(odd, &world, &mut wrong));
+        said.0.iter().for_each(|(key, value)| writeln!(table, "{prefix}{key} = {value}").unwrap());
+    }
+    (table, wrong)
+}
+
+#[test]
+fn of_every_odd_log_everybody_says_what_the_table_says() {
+    // They wait for the disk for the most part.
+    const THREADS: usize = 8;
+    let healthy = on_disk();
     let (mut table, mut wrong) = (String::from(HEAD), Vec::new());
-    for odd in ODDS {
-        write!(table, "\n[{}]\nwhat = {}\n", odd.name, quoted(odd.what)).unwrap();
-        eprintln!("{}", odd.name);
-        let said = look(odd, &World::jsonl(&healthy, stored(odd)), &mut wrong).await;
-        said.0.iter().for_each(|(key, value)| writeln!(table, "{key} = {value}").unwrap());
-        if let Some(world) = World::sqlite(odd, &healthy) {
-            let said = look(odd, &world, &mut wrong).await;
-            said.0.iter().for_each(|(key, value)| writeln!(table, "sqlite.{key} = {value}").unwrap());
+    for some in ODDS.chunks(THREADS) {
+        let said: Vec<_> = thread::scope(|scope| {
+            let looks: Vec<_> = some.iter().map(|odd| scope.spawn(|| table_of(odd, healthy))).collect();
+            looks.into_iter().map(|look| look.join().unwrap()).collect()
+        });
+        for (text, faults) in said {
+            table.push_str(&text);
+            wrong.extend(faults);
         }
     }
     let path = data().join("expected.toml");
-    if std::env::var_os("GREENROOM_WRITE_FIXTURES").is_some() {
+    if writes() {
         fs::write(&path, &table).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap();
@@ -338,15 +371,15 @@ fn read(dir: &Path) -> (Vec<Event>, Vec<InboxRecord>) {
 
 #[test]
 fn an_end_that_is_cut_off_anywhere_costs_what_was_cut_off_and_an_append_joins_nothing_to_it() {
-    let healthy = below(&data().join("healthy"));
+    let healthy = on_disk();
     let text = lines(&healthy[ODD]);
-    // The last message, and the batch of five events that ends the turn.
-    for (kept, batch) in [(14, 1), (7, 5)] {
+    // The last message, at every byte, and the batch of five events that ends the turn.
+    for (kept, batch, step) in [(14, 1, 1), (7, 5, 9)] {
         let (before, whole) = (text[..kept].concat(), text[..kept + batch].concat());
-        let world = World::jsonl(&healthy, [(ODD.to_owned(), before.clone())].into());
+        let world = World::jsonl(healthy, [(ODD.to_owned(), before.clone())].into());
         let (path, file) = (world.path(), world.path().join(ODD));
         let committed = read(&path);
-        for cut in before.len()..whole.len() {
+        for cut in (before.len()..whole.len()).step_by(step) {
             fs::write(&file, &whole[..cut]).unwrap();
             assert_eq!(read(&path), committed, "cut at {cut}");
             let store = JsonlStore::open(&path).unwrap();
@@ -368,13 +401,13 @@ fn an_end_that_is_cut_off_anywhere_costs_what_was_cut_off_and_an_append_joins_no
 
 #[tokio::test]
 async fn one_odd_child_among_fifty_is_one_diagnostic_in_its_place() {
-    let healthy = below(&data().join("healthy"));
-    let siblings: Vec<_> = (0..50).map(|n| format!("sibling-{n:02}")).map(|name| (format!("desk/{name}.jsonl"), as_another(&healthy, &name, "desk"))).collect();
+    let healthy = on_disk();
+    let siblings: Vec<_> = (0..50).map(|n| format!("sibling-{n:02}")).map(|name| (format!("desk/{name}.jsonl"), as_another(healthy, &name, "desk"))).collect();
     let mut diagnostics = 0;
     for odd in ODDS.iter().filter(|odd| !matches!(odd.make, Make::Folder(..))) {
         let mut files = stored(odd);
         files.extend(siblings.iter().cloned());
-        let world = World::jsonl(&healthy, files);
+        let world = World::jsonl(healthy, files);
         let runtime = Runtime::builder().open(&world.url).await.unwrap();
         let entries = runtime.list(Some(&id("desk"))).await.unwrap().entries;
         runtime.shutdown().await;
@@ -400,9 +433,9 @@ fn printed(world: &World, words: &[&str]) -> String {
 
 #[test]
 fn an_old_label_that_could_mislead_is_shown_and_obeyed_by_no_terminal() {
-    let healthy = below(&data().join("healthy"));
+    let healthy = on_disk();
     for odd in ODDS.iter().filter(|odd| odd.name.contains("label") && matches!(odd.make, Make::Event(..))) {
-        let world = World::jsonl(&healthy, stored(odd));
+        let world = World::jsonl(healthy, stored(odd));
         if world.load().is_err() {
             continue;
         }

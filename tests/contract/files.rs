@@ -72,8 +72,13 @@ pub(crate) fn below(folder: &Path) -> BTreeMap<String, Vec<u8>> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else {
-                found.insert(path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap());
+                continue;
+            }
+            let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+            match fs::read(&path) {
+                Ok(bytes) => drop(found.insert(name, bytes)),
+                // Whoever has just closed the store takes its own files away.
+                Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{name}"),
             }
         }
     }
@@ -304,15 +309,23 @@ pub(crate) const ODDS: &[Odd] = &[
     odd("fraction", "the time of the header is a fraction", Make::Header(|body| body.replace("1200", "1200.5"))),
     odd("no-integer-that-json-keeps", "the time of a record is above 2^53", Make::Event(6, |body| body.replace("\"time\":1202", "\"time\":9007199254740993"))),
     odd("null", "an optional key is null", Make::Event(6, |body| body.replace("\"data\"", "\"surface_op\":null,\"data\""))),
+    odd("null-in-the-header", "an optional key of the header is null", Make::Header(|body| with_key(body, "\"cwd\":null"))),
+    odd("null-in-a-message", "an optional key of a message is null", Make::Message(|body| with_key(body, "\"control\":null"))),
     odd("key-twice", "a record says its seq twice", Make::Event(6, |body| body.replace("\"time\"", "\"seq\":7,\"time\""))),
     odd("unknown-key", "a key of the envelope that nobody knows", Make::Event(6, |body| body.replace("\"data\"", "\"mood\":\"good\",\"data\""))),
     odd("unknown-key-of-the-header", "a key of the header that nobody knows", Make::Header(|body| body.replace("\"depth\"", "\"mood\":\"good\",\"depth\""))),
+    odd(
+        "wrong-shape",
+        "what was said to the session has no content",
+        Make::Event(4, |body| body.replace("\"content\":[{\"type\":\"text\",\"text\":\"Begin.\"}],", "")),
+    ),
     odd(
         "too-deep",
         "a record that nests a thousand levels",
         Make::Event(6, |body| body.replace("\"looked at two files\"", &format!("{}{}", "[".repeat(1_000), "]".repeat(1_000)))),
     ),
     // Records in the wrong place.
+    odd("letter", "the file is somebody's letter", Make::Lines(|text| *text = vec![b"Dear Sir or Madam,\n".to_vec()], None)),
     odd("empty", "a file without a byte", Make::Lines(Vec::clear, None)),
     odd(
         "header-alone",
@@ -335,7 +348,7 @@ pub(crate) const ODDS: &[Odd] = &[
         Make::Folder(
             |healthy| {
                 let mut text = lines(&healthy[ODD]);
-                text[MEMO] = lines(&healthy["desk/above.jsonl"])[MEMO].clone();
+                text[MEMO].clone_from(&lines(&healthy["desk/above.jsonl"])[MEMO]);
                 [(ODD, text.concat())].into()
             },
             None,
@@ -390,6 +403,8 @@ pub(crate) const ODDS: &[Odd] = &[
     ),
     // What is of another version.
     odd("header-of-tomorrow", "the header is of version 2", Make::Header(|_| "{\"version\":2,\"id\":\"odd\",\"shape\":\"another\"}".into())),
+    odd("header-of-yesterday", "the header is of version 0", Make::Header(|body| body.replace("\"version\":1", "\"version\":0"))),
+    odd("header-of-no-version", "the header's version is a text", Make::Header(|body| body.replace("\"version\":1", "\"version\":\"1\""))),
     odd("descriptor-of-tomorrow", "the descriptor is of version 2", Make::Event(0, |body| body.replace("\"version\":1", "\"version\":2"))),
     odd("event-of-tomorrow", "an event is of a type that nobody knows", Make::Event(6, |body| body.replace("\"memo\"", "\"weather/changed\""))),
     odd(
@@ -434,6 +449,7 @@ pub(crate) const ODDS: &[Odd] = &[
         "the header says that more was inherited than there is",
         Make::Header(|body| body.replace("\"depth\"", "\"seed_length\":99,\"depth\"")),
     ),
+    odd("fork-with-a-descriptor", "the header says that it is a fork, whatever its log says", Make::Header(|body| body.replace("\"depth\":1", "\"depth\":0"))),
     odd("depth", "the header says that it is five levels down", Make::Header(|body| body.replace("\"depth\":1", "\"depth\":5"))),
     odd("own-parent", "the session is its own parent", Make::Folder(|healthy| [("odd/odd.jsonl", as_another(healthy, "odd", "odd"))].into(), None)),
     odd(

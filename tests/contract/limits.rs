@@ -6,7 +6,10 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use greenroom::{Delegate, Runtime, Turn, TurnEnd};
+use greenroom::{
+    Delegate, Runtime, Turn, TurnEnd,
+    actors::error::{DeliverError, StartError},
+};
 use greenroom_session::{
     header::NewSession,
     limits::MAX_MESSAGE_BYTES,
@@ -38,9 +41,9 @@ async fn everywhere(bytes: usize) -> Vec<(&'static str, Option<(&'static str, St
             let ends = in_turn.clone();
             async move {
                 if turn.text() == "go" {
-                    note(&ends, "turn.delegate", turn.delegate(Delegate::new("mute", "is told much", much())).await, |error| error.code());
+                    note(&ends, "turn.delegate", turn.delegate(Delegate::new("mute", "is told much", much())).await, StartError::code);
                     let child = turn.delegate(Delegate::new("clerk", "reports much", "report")).await?.child;
-                    note(&ends, "turn.send_message", turn.send_message(&child, much()).await, |error| error.code());
+                    note(&ends, "turn.send_message", turn.send_message(&child, much()).await, DeliverError::code);
                     turn.await_children().await?;
                 }
                 Ok(TurnEnd::Completed)
@@ -50,7 +53,7 @@ async fn everywhere(bytes: usize) -> Vec<(&'static str, Option<(&'static str, St
             let ends = in_child.clone();
             async move {
                 if turn.text() == "report" {
-                    note(&ends, "turn.report", turn.report(much(), true).await, |error| error.code());
+                    note(&ends, "turn.report", turn.report(much(), true).await, DeliverError::code);
                 }
                 Ok(TurnEnd::Completed)
             }
@@ -62,12 +65,12 @@ async fn everywhere(bytes: usize) -> Vec<(&'static str, Option<(&'static str, St
     let root = runtime.root("desk", "a desk").await.unwrap();
     root.send("go").await.unwrap();
     root.quiescent().await.unwrap();
-    note(&ends, "root.send", root.send(much()).await, |error| error.code());
-    note(&ends, "host.send", runtime.host().send(root.id(), much(), None).await, |error| error.code());
+    note(&ends, "root.send", root.send(much()).await, DeliverError::code);
+    note(&ends, "host.send", runtime.host().send(root.id(), much(), None).await, DeliverError::code);
     let agent = root.agent();
-    note(&ends, "agent.start_continuable", agent.start_continuable(Delegate::new("mute", "is told much", much())).await, |error| error.code());
+    note(&ends, "agent.start_continuable", agent.start_continuable(Delegate::new("mute", "is told much", much())).await, StartError::code);
     let child = agent.start_continuable(Delegate::new("mute", "is told later", "begin")).await.unwrap().child;
-    note(&ends, "agent.followup", agent.followup(&child, much()).await, |error| error.code());
+    note(&ends, "agent.followup", agent.followup(&child, much()).await, DeliverError::code);
     assert_eq!(root.quiescent().await.unwrap(), []);
     runtime.shutdown().await;
     let mut ends = ends.lock().unwrap().clone();

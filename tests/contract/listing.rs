@@ -72,7 +72,7 @@ async fn what_was_never_described_is_described_from_its_log_and_written_nowhere(
         world.close();
         let conn = rusqlite::Connection::open(world.path()).unwrap();
         // A row of nobody is nobody's; a damaged one is none.
-        conn.execute("INSERT INTO summary SELECT 99, head, head_crc, work, verdict, verdict_crc, NULL, NULL FROM summary LIMIT 1", []).unwrap();
+        conn.execute("INSERT INTO summary SELECT 99, head, head_crc, work, verdict, verdict_crc, header_crc, NULL, NULL FROM summary LIMIT 1", []).unwrap();
         conn.execute("UPDATE summary SET head = replace(head, '2', '3') WHERE sid = (SELECT sid FROM session WHERE id = 'made')", []).unwrap();
     }
     let runtime = world.runtime().await;

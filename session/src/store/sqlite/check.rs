@@ -9,7 +9,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params, types::Val
 
 use super::{
     log::{self, bytes, crc_of, header_of, kind_column, unsigned},
-    summary::{self, whole_head, whole_verdict},
+    summary::{self, KeptVerdict, kept_verdict, whole_head},
 };
 use crate::{
     check::{Checked, Class, Finding, Kept, Place, SessionCheck, lineage},
@@ -237,7 +237,7 @@ fn message(id: &SessionId, order: Order, row: &Row<'_>) -> rusqlite::Result<Resu
 fn derived_row(conn: &Connection, id: &SessionId, sid: i64, header: &Header, crc: u32, checked: &Checked) -> rusqlite::Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let mut tell = |place: Place, class: Class, what: String| findings.push(Finding::of(id, place, class, what));
-    let mut query = conn.prepare_cached("SELECT head, head_crc, work, verdict, verdict_crc, alias_of, alias FROM summary WHERE sid = ?1")?;
+    let mut query = conn.prepare_cached("SELECT head, head_crc, work, verdict, verdict_crc, header_crc, alias_of, alias FROM summary WHERE sid = ?1")?;
     let mut rows = query.query([sid])?;
     let Some(row) = rows.next()? else {
         // Of a damaged log no row can be derived.
@@ -268,12 +268,13 @@ fn derived_row(conn: &Connection, id: &SessionId, sid: i64, header: &Header, crc
     if derived_head.is_some_and(|head| !matches!(row.get_ref(2), Ok(ValueRef::Integer(work)) if work == i64::from(head.wants_holder()))) {
         tell(Place::Index("summary.work"), Class::IndexStale, "whether the session has work is not what its log says".into());
     }
-    match whole_verdict(id, crc, row, 3).or_else(|error| odd(error).map(|_| None))? {
-        None => tell(Place::Index("summary.verdict"), Class::IndexDamaged, "it does not fit its checksum".into()),
-        Some(verdict) if derived_verdict.is_some_and(|derived| *derived != verdict) => {
+    match kept_verdict(id, crc, row, 3).or_else(|error| odd(error).map(|_| KeptVerdict::NoGood))? {
+        KeptVerdict::OfAnotherHeader => tell(Place::Header, Class::HeaderConflict, summary::ANOTHER_HEADER.into()),
+        KeptVerdict::NoGood => tell(Place::Index("summary.verdict"), Class::IndexDamaged, "it does not fit its checksum".into()),
+        KeptVerdict::Good(verdict) if derived_verdict.is_some_and(|derived| *derived != verdict) => {
             tell(Place::Index("summary.verdict"), Class::IndexStale, "it says something else than the log".into());
         }
-        Some(_) => {}
+        KeptVerdict::Good(_) => {}
     }
     if let Some(verdict) = derived_verdict {
         let alias = alias_in(verdict);
@@ -285,7 +286,7 @@ fn derived_row(conn: &Connection, id: &SessionId, sid: i64, header: &Header, crc
                 _ => false,
             })
         };
-        if !is(5, parent)? || !is(6, alias)? {
+        if !is(6, parent)? || !is(7, alias)? {
             tell(Place::Index("summary.alias"), Class::IndexStale, "it is not the alias in the descriptor".into());
         }
     }
@@ -305,15 +306,15 @@ fn alias(conn: &Connection, id: &SessionId, sid: i64, header: &Header, checked: 
     let (Some(parent), Some((_, verdict))) = (&header.parent, &checked.derived) else { return Ok(None) };
     let Some(alias) = alias_in(verdict) else { return Ok(None) };
     let mut query = conn.prepare_cached(
-        "SELECT s.id, s.created_at, s.crc, m.verdict, m.verdict_crc FROM summary m JOIN session s ON s.sid = m.sid AND s.parent_id = m.alias_of
+        "SELECT s.id, s.created_at, s.crc, m.verdict, m.verdict_crc, m.header_crc FROM summary m JOIN session s ON s.sid = m.sid AND s.parent_id = m.alias_of
          WHERE m.alias_of = ?1 AND m.alias = ?2 AND m.alias IS NOT NULL AND m.sid != ?3",
     )?;
     let mut rows = query.query(params![parent.as_str(), alias, sid])?;
     while let Some(row) = rows.next()? {
         let Some(other) = session_id(bytes(row, 0)?) else { continue };
-        let named = whole_verdict(&other, crc_of(row, 2)?.unwrap_or_default(), row, 3)?;
+        let KeptVerdict::Good(named) = kept_verdict(&other, crc_of(row, 2)?.unwrap_or_default(), row, 3)? else { continue };
         let younger = (header.created_at, id) > (unsigned(row.get(1)?), &other);
-        if named.as_ref().and_then(alias_in) == Some(alias) && (younger || !row_good) {
+        if alias_in(&named) == Some(alias) && (younger || !row_good) {
             let what = format!("{other} has the alias {alias:?}, too");
             return Ok(Some(Finding::of(id, Place::Header, Class::DuplicateAlias, what)));
         }
@@ -338,19 +339,27 @@ pub(super) fn is_derived(conn: &Connection, id: &SessionId) -> Result<Option<(bo
         Ok(None) => return Ok(None),
         Err(LoadError::Store(error)) => return Err(error),
         // Its row is bound to a header that cannot be read; it must not pass for one with work.
-        Err(_) => {
-            let mut works = conn.prepare_cached("SELECT 1 FROM summary WHERE work != 0 AND sid = (SELECT sid FROM session WHERE id = ?1)")?;
-            return Ok(Some((!works.exists([id.as_str()])?, 0)));
-        }
+        Err(_) => return Ok(Some((!has_work(conn, id)?, 0))),
     };
     let Some(Summary { head, verdict }) = summary else {
         let there = conn.prepare_cached("SELECT 1 FROM summary WHERE sid = ?1")?.exists([found.sid])?;
-        return Ok(Some((!there || summary::read(conn, id, &found)?.is_some(), 0)));
+        let good = match summary::read(conn, id, &found) {
+            Ok(row) => !there || row.is_some(),
+            Err(LoadError::Store(error)) => return Err(error),
+            // It is the row that tells that the header is not the one that was written.
+            Err(_) => !has_work(conn, id)?,
+        };
+        return Ok(Some((good, 0)));
     };
     let length = head.next_seq;
     let checked = Checked { events: length, messages: 0, next_seq: length, next_order: head.next_order, derived: Some((head, verdict)) };
     let good = derived_row(conn, id, found.sid, &found.header, found.crc, &checked)?.is_empty();
     Ok(Some((good, length)))
+}
+
+/// Tells whether a session's row says that it has work.
+fn has_work(conn: &Connection, id: &SessionId) -> rusqlite::Result<bool> {
+    conn.prepare_cached("SELECT 1 FROM summary WHERE work != 0 AND sid = (SELECT sid FROM session WHERE id = ?1)")?.exists([id.as_str()])
 }
 
 /// Derives a session's row again and writes it, in a write transaction; tells whether the log could be read. Of a damaged log nothing is derived, and it

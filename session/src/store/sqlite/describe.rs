@@ -8,7 +8,7 @@ use super::{
     family,
     log::{self, Found},
     node::Liveness,
-    summary::{self, whole_head, whole_verdict},
+    summary::{self, KeptVerdict, kept_verdict, whole_head},
 };
 use crate::{
     id::SessionId,
@@ -20,7 +20,7 @@ use crate::{
 /// it is held.
 macro_rules! said {
     () => {
-        "s.sid, s.crc, m.head, m.head_crc, m.verdict, m.verdict_crc,
+        "s.sid, s.crc, m.head, m.head_crc, m.verdict, m.verdict_crc, m.header_crc,
          (SELECT seq FROM event WHERE sid = s.sid ORDER BY seq DESC LIMIT 1),
          (SELECT ord FROM inbox WHERE sid = s.sid AND state = 0 ORDER BY ord DESC LIMIT 1),
          (SELECT ord FROM inbox WHERE sid = s.sid AND state = 1 ORDER BY ord DESC LIMIT 1),
@@ -126,13 +126,13 @@ fn one<T>(
         Err(source) => return Err(LoadError::Corrupt { session: child.id.clone(), place: "header".into(), source: source.clone() }),
     };
     let found = Found { sid: row.get(first)?, header, crc: log::crc_of(row, first + 1)?.unwrap_or_default() };
-    let kept = if ask.rows { from_row(child, &found, row, first + 2)? } else { None };
-    let holder: Option<String> = row.get(first + 9)?;
+    let kept = from_row(child, &found, row, first + 2)?.filter(|_| ask.rows);
+    let holder: Option<String> = row.get(first + 10)?;
     let holder = match holder {
         Some(owner) if ask.liveness.alive_cached(ask.conn, &owner, alive)? => owner.parse().ok(),
         _ => None,
     };
-    let has_children = row.get(first + 10)? && family::has_subagent(ask.conn, &child.id)?;
+    let has_children = row.get(first + 11)? && family::has_subagent(ask.conn, &child.id)?;
     finish(&child.id, &found, Described { row: kept, has_children, holder })
 }
 
@@ -146,14 +146,18 @@ fn complete(conn: &Connection, id: &SessionId, found: &Found, described: Describ
 }
 
 fn from_row(child: &Traced, found: &Found, row: &Row<'_>, first: usize) -> Result<Option<Summary>, LoadError> {
+    let verdict = match kept_verdict(&child.id, found.crc, row, first + 2)? {
+        KeptVerdict::Good(verdict) => verdict,
+        KeptVerdict::NoGood => return Ok(None),
+        KeptVerdict::OfAnotherHeader => return Err(summary::another_header(&child.id)),
+    };
     let Some(head) = whole_head(&child.id, row, first)? else { return Ok(None) };
-    let Some(verdict) = whole_verdict(&child.id, found.crc, row, first + 2)? else { return Ok(None) };
     if found.header.is_fork() && verdict != Verdict::Plain {
         return Ok(None);
     }
     let next = |last: Option<i64>| last.map_or(0, |last| log::unsigned(last).saturating_add(1));
-    let ends = head.next_seq == next(row.get(first + 4)?) && head.next_order == next(row.get::<_, Option<i64>>(first + 5)?.max(row.get(first + 6)?));
+    let ends = head.next_seq == next(row.get(first + 5)?) && head.next_order == next(row.get::<_, Option<i64>>(first + 6)?.max(row.get(first + 7)?));
     // A release adds nothing to either end.
-    let fresh = ends && head.held == log::unsigned(row.get(first + 9)?);
+    let fresh = ends && head.held == log::unsigned(row.get(first + 10)?);
     Ok(fresh.then_some(Summary { head, verdict }))
 }

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 
 use super::{
     log::{self, Found, SESSION_COLUMNS, crc_of, header_of},
-    summary,
+    summary::{self, KeptVerdict, kept_verdict},
 };
 use crate::{id::SessionId, listing::Verdict, store::LoadError};
 
@@ -18,7 +18,7 @@ use crate::{id::SessionId, listing::Verdict, store::LoadError};
 pub(super) fn aliases(conn: &Connection, parent: &SessionId) -> Result<HashMap<String, SessionId>, LoadError> {
     let mut aliases = HashMap::new();
     let mut query = conn.prepare_cached(
-        "SELECT s.sid, s.id, s.parent_id, s.created_at, s.header, s.crc, m.verdict, m.verdict_crc
+        "SELECT s.sid, s.id, s.parent_id, s.created_at, s.header, s.crc, m.verdict, m.verdict_crc, m.header_crc
          FROM session s LEFT JOIN summary m ON m.sid = s.sid WHERE s.parent_id = ?1 ORDER BY s.created_at, s.id",
     )?;
     let mut rows = query.query([parent.as_str()])?;
@@ -30,12 +30,13 @@ pub(super) fn aliases(conn: &Connection, parent: &SessionId) -> Result<HashMap<S
         }
         let crc = crc_of(row, 5)?.unwrap_or_default();
         let kept = match row.get_ref(6)? {
-            rusqlite::types::ValueRef::Null => None,
-            _ => summary::whole_verdict(&id, crc, row, 6)?,
+            rusqlite::types::ValueRef::Null => KeptVerdict::NoGood,
+            _ => kept_verdict(&id, crc, row, 6)?,
         };
         let verdict = match kept {
-            Some(verdict) => verdict,
-            None => match summary::derive(conn, &id, &Found { sid: row.get(0)?, header, crc }) {
+            KeptVerdict::Good(verdict) => verdict,
+            KeptVerdict::OfAnotherHeader => continue,
+            KeptVerdict::NoGood => match summary::derive(conn, &id, &Found { sid: row.get(0)?, header, crc }) {
                 Ok(summary) => summary.verdict,
                 Err(LoadError::Store(error)) => return Err(error.into()),
                 Err(_) => continue,
@@ -63,7 +64,7 @@ pub(super) fn has_subagent(conn: &Connection, parent: &SessionId) -> rusqlite::R
 /// Finds a child by its alias: by the index where it leads to one, else by looking at every child.
 pub(super) fn find(conn: &Connection, parent: &SessionId, alias: &str) -> Result<Option<SessionId>, LoadError> {
     let mut query = conn.prepare_cached(
-        "SELECT s.sid, s.id, s.parent_id, s.created_at, s.header, s.crc, m.verdict, m.verdict_crc FROM summary m JOIN session s ON s.sid = m.sid AND s.parent_id = m.alias_of
+        "SELECT s.sid, s.id, s.parent_id, s.created_at, s.header, s.crc, m.verdict, m.verdict_crc, m.header_crc FROM summary m JOIN session s ON s.sid = m.sid AND s.parent_id = m.alias_of
          WHERE m.alias_of = ?1 AND m.alias = ?2 AND m.alias IS NOT NULL",
     )?;
     let mut rows = query.query([parent.as_str(), alias])?;
@@ -72,8 +73,8 @@ pub(super) fn find(conn: &Connection, parent: &SessionId, alias: &str) -> Result
         if header_of(row, &id)?.is_ok_and(|header| header.is_fork()) {
             continue;
         }
-        let verdict = summary::whole_verdict(&id, crc_of(row, 5)?.unwrap_or_default(), row, 6)?;
-        if matches!(verdict, Some(Verdict::Child { alias: Some(named), .. }) if named == alias) {
+        let verdict = kept_verdict(&id, crc_of(row, 5)?.unwrap_or_default(), row, 6)?;
+        if matches!(verdict, KeptVerdict::Good(Verdict::Child { alias: Some(named), .. }) if named == alias) {
             return Ok(Some(id));
         }
     }

@@ -68,6 +68,7 @@ CREATE TABLE summary(
     work INTEGER NOT NULL,
     verdict TEXT NOT NULL,
     verdict_crc INTEGER NOT NULL,
+    header_crc INTEGER NOT NULL,    -- of the header that the verdict was made for; under the verdict's checksum
     alias_of TEXT,
     alias TEXT
 ) STRICT;

@@ -10,6 +10,7 @@ use super::{
     scan,
 };
 use crate::{
+    codec::DecodeError,
     head::Head,
     id::SessionId,
     listing::{Summary, Verdict},
@@ -38,32 +39,74 @@ pub(super) fn whole_head(id: &SessionId, row: &Row<'_>, column: usize) -> rusqli
     Ok(scan::head(text).or_else(|| serde_json::from_slice(text).ok()))
 }
 
-/// Returns the verdict in two columns if they are whole and belong to the header of checksum `header`.
-pub(super) fn whole_verdict(id: &SessionId, header: u32, row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Verdict>> {
-    let text = bytes(row, column)?;
-    if text.is_empty() || crc_of(row, column + 1)? != Some(verdict_crc(id, header, text)) {
-        return Ok(None);
-    }
-    Ok(scan::verdict(text).or_else(|| serde_json::from_slice(text).ok()))
+/// What three columns say of a verdict.
+#[derive(Debug)]
+pub(super) enum KeptVerdict {
+    /// They are damaged or lost.
+    NoGood,
+    /// They are whole and were made for another header: a header never changes, so the one that is there is not the one that was written.
+    OfAnotherHeader,
+    /// They are whole.
+    Good(Verdict),
 }
 
+/// Returns the verdict in three columns, which must belong to the header of checksum `header`.
+pub(super) fn kept_verdict(id: &SessionId, header: u32, row: &Row<'_>, column: usize) -> rusqlite::Result<KeptVerdict> {
+    let text = bytes(row, column)?;
+    let Some(made_for) = crc_of(row, column + 2)? else { return Ok(KeptVerdict::NoGood) };
+    if text.is_empty() || crc_of(row, column + 1)? != Some(verdict_crc(id, made_for, text)) {
+        return Ok(KeptVerdict::NoGood);
+    }
+    if made_for != header {
+        return Ok(KeptVerdict::OfAnotherHeader);
+    }
+    let verdict = scan::verdict(text).or_else(|| serde_json::from_slice(text).ok());
+    Ok(verdict.map_or(KeptVerdict::NoGood, KeptVerdict::Good))
+}
+
+/// Says that a header is not the one that was written.
+pub(super) fn another_header(id: &SessionId) -> LoadError {
+    LoadError::Corrupt { session: id.clone(), place: "header".into(), source: DecodeError::Misplaced(ANOTHER_HEADER.into()) }
+}
+
+/// What is wrong with a header for which the derived row was not made.
+pub(super) const ANOTHER_HEADER: &str = "it is not the header that the session's derived row was made for";
+
 /// Reads the derived row; `None` unless all of it is good.
-pub(super) fn read(conn: &Connection, id: &SessionId, found: &Found) -> rusqlite::Result<Option<Summary>> {
-    let mut query = conn.prepare_cached("SELECT head, head_crc, verdict, verdict_crc, work FROM summary WHERE sid = ?1")?;
+///
+/// # Errors
+/// [`LoadError::Corrupt`] if the row was made for another header.
+pub(super) fn read(conn: &Connection, id: &SessionId, found: &Found) -> Result<Option<Summary>, LoadError> {
+    let mut query = conn.prepare_cached("SELECT head, head_crc, verdict, verdict_crc, header_crc, work FROM summary WHERE sid = ?1")?;
     let mut rows = query.query([found.sid])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let (Some(head), Some(verdict)) = (whole_head(id, row, 0)?, whole_verdict(id, found.crc, row, 2)?) else { return Ok(None) };
+    let verdict = match kept_verdict(id, found.crc, row, 2)? {
+        KeptVerdict::Good(verdict) => verdict,
+        KeptVerdict::NoGood => return Ok(None),
+        KeptVerdict::OfAnotherHeader => return Err(another_header(id)),
+    };
+    let Some(head) = whole_head(id, row, 0)? else { return Ok(None) };
     if found.header.is_fork() && verdict != Verdict::Plain {
         return Ok(None);
     }
     // A release adds nothing to either end.
     let fresh = head.next_seq == next_seq(conn, found.sid)? && head.next_order == next_order(conn, found.sid)? && head.held == held(conn, found.sid)?;
-    let indexed = head.wants_holder() == (row.get::<_, i64>(4)? != 0);
+    let indexed = head.wants_holder() == (row.get::<_, i64>(5)? != 0);
     Ok((fresh && indexed).then_some(Summary { head, verdict }))
 }
 
 /// Derives what the row must say from the log.
+///
+/// # Errors
+/// [`LoadError`] if the log is damaged, or the row that is there was made for another header: then nobody knows whose log it is.
 pub(super) fn derive(conn: &Connection, id: &SessionId, found: &Found) -> Result<Summary, LoadError> {
+    let mut query = conn.prepare_cached("SELECT verdict, verdict_crc, header_crc FROM summary WHERE sid = ?1")?;
+    let mut rows = query.query([found.sid])?;
+    if let Some(row) = rows.next()?
+        && matches!(kept_verdict(id, found.crc, row, 0)?, KeptVerdict::OfAnotherHeader)
+    {
+        return Err(another_header(id));
+    }
     Ok(Summary::of(&fold_found(conn, id, found)?))
 }
 
@@ -84,7 +127,7 @@ pub(super) fn put(conn: &Connection, id: &SessionId, found: &Found, summary: &Su
         Verdict::Root { .. } | Verdict::Plain | Verdict::Broken { .. } => None,
     };
     conn.prepare_cached(
-        "INSERT OR REPLACE INTO summary(sid, head, head_crc, work, verdict, verdict_crc, alias_of, alias) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        "INSERT OR REPLACE INTO summary(sid, head, head_crc, work, verdict, verdict_crc, header_crc, alias_of, alias) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?
     .execute(params![
         found.sid,
@@ -93,6 +136,7 @@ pub(super) fn put(conn: &Connection, id: &SessionId, found: &Found, summary: &Su
         summary.head.wants_holder(),
         verdict,
         verdict_crc(id, found.crc, verdict.as_bytes()),
+        found.crc,
         found.header.parent.as_ref().filter(|_| alias.is_some()).map(SessionId::as_str),
         alias,
     ])?;

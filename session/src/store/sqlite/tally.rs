@@ -242,8 +242,10 @@ pub(super) fn rebuild(conn: &Connection) -> Result<Tally, StoreError> {
             if summary.head.wants_holder() {
                 working.push(found.sid);
             }
-            if summary::read(conn, &id, &found)?.is_none() {
-                bad.push((id, found));
+            match summary::read(conn, &id, &found) {
+                Ok(None) => bad.push((id, found)),
+                Err(LoadError::Store(error)) => return Err(error),
+                Ok(Some(_)) | Err(_) => {}
             }
         }
         Ok(())

@@ -186,7 +186,7 @@ fn a_row_of_no_session_yields_nothing() {
     let raw = Connection::open(f.path()).unwrap();
     let before = answers(&f.path(), false);
     raw.execute_batch(
-        "INSERT INTO summary SELECT 99, head, head_crc, 1, verdict, verdict_crc, 'r', 'ghost' FROM summary WHERE sid = 2;
+        "INSERT INTO summary SELECT 99, head, head_crc, 1, verdict, verdict_crc, header_crc, 'r', 'ghost' FROM summary WHERE sid = 2;
          INSERT INTO lease VALUES(99, 'somebody', 1)",
     )
     .unwrap();
@@ -206,12 +206,23 @@ fn a_row_is_bound_to_its_header() {
         rows.iter().map(|(_, row)| row.as_ref().ok().map(|row| row.row.is_some())).collect()
     };
     assert_eq!(known(&f), [Some(true), Some(true)]);
-    // Another header that is whole: the row was not made for it, and the log says what is.
+    // Another header that is whole, for which the row was not made: headers do not change, so one of the two is not what was written.
     let mut header = (*f.reader().header(&sid("c1")).unwrap().unwrap()).clone();
     header.cwd = Some("/elsewhere".into());
     let encoded = encode_header(&header).unwrap();
     let text = std::str::from_utf8(&encoded.body).unwrap();
     raw.execute("UPDATE session SET header = ?1, crc = ?2 WHERE id = 'c1'", params![text, encoded.crc]).unwrap();
+    let told = |verify| f.reader().family(Some(&sid("r")), None, 9, verify).unwrap()[0].1.as_ref().unwrap_err().to_string();
+    assert_eq!(known(&f), [None, Some(true)]);
+    assert!(told(false).contains("derived row was made for"), "{}", told(false));
+    assert_eq!((told(true), answers(&f.path(), false)), (told(false), answers(&f.path(), true)));
+    assert_eq!(f.accept("c1", turn("after")).unwrap_err().code(), "SESSION_CORRUPT");
+    // What derives rows again leaves the one that tells it.
+    f.store.rebuild_index(None, &mut |_| ()).unwrap();
+    assert!(told(false).contains("derived row was made for"), "{}", told(false));
+    assert!(found(&f.path()).iter().any(|finding| finding.starts_with("c1 header: header_conflict")), "{:?}", found(&f.path()));
+    // A row that is no good tells nothing of a header.
+    raw.execute("UPDATE summary SET header_crc = header_crc + 1 WHERE sid = (SELECT sid FROM session WHERE id = 'c1')", []).unwrap();
     assert_eq!(known(&f), [Some(false), Some(true)]);
     assert_eq!(answers(&f.path(), false), answers(&f.path(), true));
     // A checksum that is not the header's: the header is damaged, whatever its row says.

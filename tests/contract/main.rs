@@ -4,18 +4,18 @@
 
 mod author;
 mod catalog;
-mod descendants;
-mod listing;
-mod query;
-mod fork;
-mod played;
-mod publish;
 mod cycles;
 #[cfg(feature = "cli")]
 mod damage;
+mod descendants;
 mod files;
+mod fork;
 mod limits;
+mod listing;
 mod persistence;
+mod played;
+mod publish;
+mod query;
 mod residency;
 mod watched;
 mod watched_store;

@@ -31,9 +31,9 @@ mod pool;
 mod read;
 mod scan;
 mod shelf;
+mod siblings;
 #[cfg(test)]
 mod size;
-mod siblings;
 mod stamp;
 #[cfg(test)]
 mod tests;

@@ -91,6 +91,11 @@ fn examine(conn: &Connection, id: &SessionId) -> Result<Option<(i64, Examined)>,
         }
     }
     findings.extend(kin);
+    // A header that was changed is told once, by what is wrong in it where that can be said.
+    let told = findings.iter().filter(|finding| matches!(finding.class, Class::HeaderConflict | Class::LineageCycle)).count();
+    if told > 1 {
+        findings.retain(|finding| finding.what != summary::ANOTHER_HEADER);
+    }
     findings.sort_by(|a, b| a.place.cmp(&b.place));
     Ok(Some((sid, Examined { checked, findings })))
 }
@@ -246,7 +251,19 @@ fn derived_row(conn: &Connection, id: &SessionId, sid: i64, header: &Header, crc
         }
         return Ok(findings);
     };
-    let (mut derived_head, derived_verdict) = checked.derived.as_ref().map(|(head, verdict)| (head, verdict)).unzip();
+    let (mut derived_head, mut derived_verdict) = checked.derived.as_ref().map(|(head, verdict)| (head, verdict)).unzip();
+    match kept_verdict(id, crc, row, 3).or_else(|error| odd(error).map(|_| KeptVerdict::NoGood))? {
+        KeptVerdict::OfAnotherHeader => {
+            tell(Place::Header, Class::HeaderConflict, summary::ANOTHER_HEADER.into());
+            // Nothing is derived of a log of which nobody knows whose it is.
+            (derived_head, derived_verdict) = (None, None);
+        }
+        KeptVerdict::NoGood => tell(Place::Index("summary.verdict"), Class::IndexDamaged, "it does not fit its checksum".into()),
+        KeptVerdict::Good(verdict) if derived_verdict.is_some_and(|derived| *derived != verdict) => {
+            tell(Place::Index("summary.verdict"), Class::IndexStale, "it says something else than the log".into());
+        }
+        KeptVerdict::Good(_) => {}
+    }
     match whole_head(id, row, 0).or_else(|error| odd(error).map(|_| None))? {
         None => tell(Place::Index("summary.head"), Class::IndexDamaged, "it does not fit its checksum".into()),
         // It was written with the records, so where it goes further, records were lost.
@@ -267,14 +284,6 @@ fn derived_row(conn: &Connection, id: &SessionId, sid: i64, header: &Header, crc
     }
     if derived_head.is_some_and(|head| !matches!(row.get_ref(2), Ok(ValueRef::Integer(work)) if work == i64::from(head.wants_holder()))) {
         tell(Place::Index("summary.work"), Class::IndexStale, "whether the session has work is not what its log says".into());
-    }
-    match kept_verdict(id, crc, row, 3).or_else(|error| odd(error).map(|_| KeptVerdict::NoGood))? {
-        KeptVerdict::OfAnotherHeader => tell(Place::Header, Class::HeaderConflict, summary::ANOTHER_HEADER.into()),
-        KeptVerdict::NoGood => tell(Place::Index("summary.verdict"), Class::IndexDamaged, "it does not fit its checksum".into()),
-        KeptVerdict::Good(verdict) if derived_verdict.is_some_and(|derived| *derived != verdict) => {
-            tell(Place::Index("summary.verdict"), Class::IndexStale, "it says something else than the log".into());
-        }
-        KeptVerdict::Good(_) => {}
     }
     if let Some(verdict) = derived_verdict {
         let alias = alias_in(verdict);

@@ -53,8 +53,11 @@ pub(super) enum KeptVerdict {
 /// Returns the verdict in three columns, which must belong to the header of checksum `header`.
 pub(super) fn kept_verdict(id: &SessionId, header: u32, row: &Row<'_>, column: usize) -> rusqlite::Result<KeptVerdict> {
     let text = bytes(row, column)?;
+    if text.is_empty() {
+        return Ok(KeptVerdict::NoGood);
+    }
     let Some(made_for) = crc_of(row, column + 2)? else { return Ok(KeptVerdict::NoGood) };
-    if text.is_empty() || crc_of(row, column + 1)? != Some(verdict_crc(id, made_for, text)) {
+    if crc_of(row, column + 1)? != Some(verdict_crc(id, made_for, text)) {
         return Ok(KeptVerdict::NoGood);
     }
     if made_for != header {

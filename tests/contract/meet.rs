@@ -23,6 +23,9 @@ crate::on_every_store!(
     a_session_takes_messages_of_its_host_if_somebody_can_serve_them,
     pages_of_descendants_go_on_while_sessions_come_and_go,
     thousands_of_forks_are_walked_past,
+    what_is_deep_and_what_is_large_is_ordinary,
+    a_shutdown_comes_while_lists_are_read,
+    a_child_of_a_fork_settles_and_nobody_is_stuck,
 );
 
 fn greenroom(store: &str, words: &[&str]) -> (i32, String, String) {
@@ -272,5 +275,109 @@ async fn thousands_of_forks_are_walked_past(world: &World) {
         eprintln!("{:?} list {:?} {pages} pages", world.kind, begun.elapsed());
         assert_eq!(found, [sid("last")]);
     }
+    runtime.shutdown().await;
+}
+
+async fn what_is_deep_and_what_is_large_is_ordinary(world: &World) {
+    world.root("s0");
+    // Every third of them is a fork of the one above.
+    let mut authors = Vec::new();
+    let mut depth = 0;
+    for n in 1..=3_000 {
+        let (id, parent) = (format!("s{n}"), format!("s{}", n - 1));
+        if n % 3 == 0 {
+            depth = 0;
+            authors.push(Author::fork(&id, &parent).sealed());
+        } else {
+            depth += 1;
+            authors.push(Author::listed(&id, &parent).depth(depth));
+        }
+    }
+    let mut large = descriptor("large");
+    large.params = Some(serde_json::json!("x".repeat(1 << 20)));
+    authors.push(Author::child("large", "s0").described(&large).sealed());
+    world.create_all(&authors);
+    let runtime = world.runtime().await;
+    let begun = std::time::Instant::now();
+    assert_eq!(runtime.list_descendants(&sid("s0")).await.unwrap().entries.len(), 2_001);
+    assert_eq!(runtime.trace(&sid("s0")).await.unwrap().descendants.len(), 3_001);
+    assert_eq!(runtime.trace(&sid("s3000")).await.unwrap().ancestors.len(), 3_000);
+    assert_eq!(runtime.list(Some(&sid("s2999"))).await.unwrap().entries.len(), 0);
+    eprintln!("{:?} deep {:?}", world.kind, begun.elapsed());
+    runtime.host().send(&sid("large"), "hello", None).await.unwrap();
+    runtime.host().send(&sid("s2999"), "hello", None).await.unwrap();
+    assert_eq!(runtime.host().quiescent(&sid("s2999")).await.unwrap(), []);
+    let listing = runtime.list(Some(&sid("s0"))).await.unwrap();
+    assert!(listing.entries.iter().any(|entry| entry.listed().is_some_and(|listed| listed.id == sid("large"))));
+    world.close_after(runtime).await;
+    sound(world);
+    if world.kind == Kind::Memory {
+        return;
+    }
+    world.close();
+    let here = url(world.kind, &world.path());
+    let folder = tempfile::tempdir().unwrap();
+    for words in [
+        vec!["tree"],
+        vec!["list", "s0"],
+        vec!["list", "s0", "--verify"],
+        vec!["check"],
+        vec!["export", "--all", "--to", folder.path().to_str().unwrap()],
+        vec!["show", "large"],
+    ] {
+        let begun = std::time::Instant::now();
+        let (code, out, err) = greenroom(&here, &words);
+        eprintln!("{:?} {words:?} {:?}", world.kind, begun.elapsed());
+        assert_eq!(code, 0, "{words:?} {err}");
+        if words == ["tree"] {
+            assert_eq!(out.lines().count(), 2_002);
+        }
+    }
+}
+
+async fn a_shutdown_comes_while_lists_are_read(world: &World) {
+    world.root("r");
+    for n in 0..20 {
+        world.child(&format!("c{n}"), "r");
+    }
+    let runtime = world.start(World::builder().read_concurrency(1)).await;
+    let session = published(&runtime, Publication::stored(sid("c3"))).await;
+    let asked: Vec<_> = (0..50)
+        .map(|n| {
+            let host = runtime.host();
+            tokio::spawn(async move {
+                let (r, token) = (sid("r"), CancellationToken::new());
+                match n % 2 {
+                    0 => host.list(Some(&r), Page::default(), true, token).await.map(|listing| listing.entries.len()),
+                    _ => host.list_descendants(&r, Page::default(), token).await.map(|list| list.entries.len()),
+                }
+            })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    tokio::time::timeout(Duration::from_secs(60), runtime.shutdown()).await.expect("a shutdown waits for a list for ever");
+    for asked in asked {
+        let answer = tokio::time::timeout(Duration::from_secs(60), asked).await.expect("a list is never answered").unwrap();
+        match answer {
+            Ok(entries) => assert_eq!(entries, 20),
+            Err(error) => assert_eq!(error.code(), "SESSION_QUERY_PERSISTENCE_FAILED", "{error}"),
+        }
+    }
+    drop(session);
+    world.close_after(runtime).await;
+    sound(world);
+}
+
+async fn a_child_of_a_fork_settles_and_nobody_is_stuck(world: &World) {
+    world.root("r");
+    world.fork("fork", "r");
+    world.child("c", "fork");
+    let runtime = world.runtime().await;
+    for text in ["one", "two"] {
+        runtime.host().send(&sid("c"), text, None).await.unwrap();
+        assert_eq!(runtime.host().quiescent(&sid("r")).await.unwrap(), []);
+    }
+    assert_eq!(runtime.list(Some(&sid("fork"))).await.unwrap().entries[0].listed().unwrap().turns, 2);
+    assert!(runtime.recover(Some(&sid("r"))).await.unwrap().is_empty());
     runtime.shutdown().await;
 }

@@ -380,6 +380,8 @@ impl Host {
                 let (mut found, mut unread) = (Vec::new(), Vec::new());
                 for id in reader.runnable(root.as_ref(), usize::MAX)? {
                     match reader.header(&id) {
+                        // Nobody but a host plays a fork.
+                        Ok(Some(header)) if header.is_fork() => {}
                         Ok(Some(header)) => found.push(Traced { id, created_at: header.created_at, header: Ok(header) }),
                         // Its start says what is wrong with it.
                         _ => unread.push(id),
@@ -438,6 +440,8 @@ impl Host {
                     let (mut with_heads, mut unread) = (Vec::new(), Vec::new());
                     for id in runnable {
                         match reader.header(&id) {
+                            // Nobody but a host plays a fork, so nobody waits for what it has to do: notices of what is below it, or a turn that was cut off.
+                            Ok(Some(header)) if header.is_fork() => {}
                             Ok(Some(header)) => with_heads.push(Traced { id, created_at: header.created_at, header: Ok(header) }),
                             Ok(None) | Err(LoadError::NotFound(_) | LoadError::Removed(_)) => {}
                             Err(LoadError::Store(error)) => return Err(error),

@@ -256,23 +256,21 @@ async fn thousands_of_forks_are_walked_past(world: &World) {
     let runtime = world.runtime().await;
     for limit in [Some(1), Some(10), None] {
         world.watch.clear();
-        let begun = std::time::Instant::now();
         let host = runtime.host();
         let list = host.list_descendants(&sid("r"), Page { after: None, limit }, CancellationToken::new()).await.unwrap();
         assert_eq!(list.entries.iter().map(|line| line.entry.id().as_str()).collect::<Vec<_>>(), ["last"]);
-        eprintln!("{:?} {limit:?} {:?} {} calls", world.kind, begun.elapsed(), world.watch.calls().values().sum::<usize>());
-        let (mut after, mut found, mut pages) = (None, Vec::new(), 0);
-        let begun = std::time::Instant::now();
+        let calls = world.watch.calls();
+        assert!(calls.keys().all(|(_, call)| !matches!(call, Call::Load | Call::Events)), "no log is read");
+        assert!(calls.values().sum::<usize>() < 3 * 5_000, "the cost of those that are walked past is their number");
+        let (mut after, mut found) = (None, Vec::new());
         loop {
             let list = host.list(Some(&sid("r")), Page { after, limit: Some(limit.unwrap_or(100).max(100)) }, false, CancellationToken::new()).await.unwrap();
             found.extend(list.entries.iter().map(Entry::id).cloned());
-            pages += 1;
             after = list.next_cursor;
             if after.is_none() {
                 break;
             }
         }
-        eprintln!("{:?} list {:?} {pages} pages", world.kind, begun.elapsed());
         assert_eq!(found, [sid("last")]);
     }
     runtime.shutdown().await;
@@ -283,7 +281,7 @@ async fn what_is_deep_and_what_is_large_is_ordinary(world: &World) {
     // Every third of them is a fork of the one above.
     let mut authors = Vec::new();
     let mut depth = 0;
-    for n in 1..=3_000 {
+    for n in 1..=1_500 {
         let (id, parent) = (format!("s{n}"), format!("s{}", n - 1));
         if n % 3 == 0 {
             depth = 0;
@@ -298,15 +296,13 @@ async fn what_is_deep_and_what_is_large_is_ordinary(world: &World) {
     authors.push(Author::child("large", "s0").described(&large).sealed());
     world.create_all(&authors);
     let runtime = world.runtime().await;
-    let begun = std::time::Instant::now();
-    assert_eq!(runtime.list_descendants(&sid("s0")).await.unwrap().entries.len(), 2_001);
-    assert_eq!(runtime.trace(&sid("s0")).await.unwrap().descendants.len(), 3_001);
-    assert_eq!(runtime.trace(&sid("s3000")).await.unwrap().ancestors.len(), 3_000);
-    assert_eq!(runtime.list(Some(&sid("s2999"))).await.unwrap().entries.len(), 0);
-    eprintln!("{:?} deep {:?}", world.kind, begun.elapsed());
+    assert_eq!(runtime.list_descendants(&sid("s0")).await.unwrap().entries.len(), 1_001);
+    assert_eq!(runtime.trace(&sid("s0")).await.unwrap().descendants.len(), 1_501);
+    assert_eq!(runtime.trace(&sid("s1500")).await.unwrap().ancestors.len(), 1_500);
+    assert_eq!(runtime.list(Some(&sid("s1499"))).await.unwrap().entries.len(), 0);
     runtime.host().send(&sid("large"), "hello", None).await.unwrap();
-    runtime.host().send(&sid("s2999"), "hello", None).await.unwrap();
-    assert_eq!(runtime.host().quiescent(&sid("s2999")).await.unwrap(), []);
+    runtime.host().send(&sid("s1499"), "hello", None).await.unwrap();
+    assert_eq!(runtime.host().quiescent(&sid("s1499")).await.unwrap(), []);
     let listing = runtime.list(Some(&sid("s0"))).await.unwrap();
     assert!(listing.entries.iter().any(|entry| entry.listed().is_some_and(|listed| listed.id == sid("large"))));
     world.close_after(runtime).await;
@@ -325,12 +321,10 @@ async fn what_is_deep_and_what_is_large_is_ordinary(world: &World) {
         vec!["export", "--all", "--to", folder.path().to_str().unwrap()],
         vec!["show", "large"],
     ] {
-        let begun = std::time::Instant::now();
         let (code, out, err) = greenroom(&here, &words);
-        eprintln!("{:?} {words:?} {:?}", world.kind, begun.elapsed());
         assert_eq!(code, 0, "{words:?} {err}");
         if words == ["tree"] {
-            assert_eq!(out.lines().count(), 2_002);
+            assert_eq!(out.lines().count(), 1_002);
         }
     }
 }

@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use greenroom_session::{
-    descriptor::Mode,
     event::Body,
     header::Header,
     id::SessionId,
     listing::{Description, Verdict},
-    store::{LoadError, Reader, StoreError, Traced},
+    store::{CommitError, LoadError, Reader, StoreError, Traced},
 };
 use serde_json::Value;
 
-use crate::{error::DeliverError, published::PLAYED_BY_HOST, services::Services};
+use crate::{
+    error::{DeliverError, WriteError},
+    live::LiveView,
+    published::PLAYED_BY_HOST,
+    services::Services,
+};
 
 pub(crate) fn not_continuable(id: &SessionId) -> DeliverError {
     DeliverError::NotResumable { child: id.to_string(), reason: "it has no supported continuation state; do not try again".into() }
@@ -24,25 +28,50 @@ pub(crate) fn played_by_host(id: &SessionId) -> DeliverError {
 
 /// Returns the header of a child that takes messages and is not live.
 pub(crate) async fn addressee(services: &Services, id: &SessionId) -> Result<Arc<Header>, DeliverError> {
-    let wanted = id.clone();
-    let unavailable = |reason: String| DeliverError::NotResumable { child: id.to_string(), reason };
-    let found = services
-        .readers
-        .read(move |reader| -> Result<_, LoadError> {
-            let header = required(reader, &wanted)?;
-            let traced = greenroom_session::store::Traced { id: wanted.clone(), created_at: header.created_at, header: Ok(header.clone()) };
-            let described = reader.describe(std::slice::from_ref(&traced), false)?.pop();
-            Ok((header, described))
-        })
-        .await;
-    match found {
-        Ok((header, Some(Ok(description)))) => match description.verdict {
-            Verdict::Child { mode: Mode::Continuable, .. } => Ok(header),
-            _ => Err(not_continuable(id)),
-        },
-        Err(LoadError::NotFound(_)) | Ok((_, None)) => Err(unavailable("there is no such session".into())),
-        Ok((_, Some(Err(error)))) | Err(error) => Err(unavailable(error.to_string())),
+    match stored(services, id).await {
+        Ok((header, verdict @ Verdict::Child { .. })) if verdict.refuses().is_none() => Ok(header),
+        Ok(_) => Err(not_continuable(id)),
+        Err(error) => Err(unreadable(id, &error)),
     }
+}
+
+/// Asks whether a session takes messages of the host: what would never be served is not accepted.
+pub(crate) async fn takes_messages(services: &Services, id: &SessionId, live: Option<&LiveView>) -> Result<(), DeliverError> {
+    match live {
+        Some(view) if view.is_published() => Err(played_by_host(id)),
+        // What is live and has a parent is a child; whether it is continuable was told when it came up.
+        Some(view) if view.continuable || view.header.parent.is_none() => Ok(()),
+        Some(_) | None => match stored(services, id).await {
+            Ok((_, verdict)) => match verdict.refuses() {
+                None => Ok(()),
+                Some(reason) => Err(DeliverError::NotResumable { child: id.to_string(), reason: reason.into() }),
+            },
+            Err(LoadError::Store(error)) => Err(DeliverError::Write(WriteError::NotCommitted(Arc::new(CommitError::NotCommitted(error))))),
+            Err(error) => Err(unreadable(id, &error)),
+        },
+    }
+}
+
+fn unreadable(id: &SessionId, error: &LoadError) -> DeliverError {
+    let reason = match error {
+        LoadError::NotFound(_) => "there is no such session".into(),
+        error => error.to_string(),
+    };
+    DeliverError::NotResumable { child: id.to_string(), reason }
+}
+
+/// Reads what a session is.
+async fn stored(services: &Services, id: &SessionId) -> Result<(Arc<Header>, Verdict), LoadError> {
+    let wanted = id.clone();
+    let read = move |reader: &mut dyn Reader| {
+        let header = required(reader, &wanted)?;
+        let traced = Traced { id: wanted.clone(), created_at: header.created_at, header: Ok(header.clone()) };
+        match reader.describe(std::slice::from_ref(&traced), false)?.pop() {
+            Some(described) => Ok((header, described?.verdict)),
+            None => Err(LoadError::NotFound(wanted)),
+        }
+    };
+    services.readers.read(read).await
 }
 
 /// Reads a header that must be there.

@@ -244,9 +244,24 @@ impl Head {
         self.open.is_some() || self.retry.is_some()
     }
 
-    /// Returns the number of messages that wait.
+    /// Returns the number of messages that wait in the inbox.
     pub fn pending(&self) -> u64 {
         self.pending_turns + self.pending_wakes + self.pending_quiet
+    }
+
+    /// Returns the number of messages that wait: in the inbox, and one more if the newest turn was cut off, whose message is served again. `held` as for
+    /// [`Head::turn_state`]: what a live process is about to finish does not wait.
+    pub fn waiting(&self, held: bool) -> u64 {
+        self.pending() + u64::from(self.turn_state(held) == TurnState::Interrupted)
+    }
+
+    /// Returns the message and the number of the newest turn if that was cut off, so that it is served again. `held` as for [`Head::turn_state`].
+    pub fn cut_off(&self, held: bool) -> Option<(&MessageId, u64)> {
+        match (&self.open, &self.retry) {
+            (Some(open), _) => (!held).then_some((&open.message, open.turn)),
+            (None, Some(retry)) => Some((&retry.message, self.turns)),
+            (None, None) => None,
+        }
     }
 
     /// Returns what the session is doing; `held` tells whether a live process holds it.

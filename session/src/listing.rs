@@ -86,6 +86,27 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// Says why a session takes no messages; `None` if it takes them. What one takes for which nobody would ever begin a turn would wait for ever.
+    ///
+    /// ```
+    /// use greenroom_session::listing::{Reason, Verdict};
+    /// assert_eq!(Verdict::Root { label: "story".into(), agent: "editor".into() }.refuses(), None);
+    /// assert_eq!(Verdict::Plain.refuses(), Some("it is no subagent"));
+    /// assert!(Verdict::Broken { reason: Reason::Unsupported }.refuses().is_some());
+    /// ```
+    pub fn refuses(&self) -> Option<&'static str> {
+        match self {
+            Self::Root { .. } | Self::Child { mode: Mode::Continuable, .. } => None,
+            Self::Child { mode: Mode::OneShot, .. } => Some("it is a one-shot child"),
+            Self::Plain => Some("it is no subagent"),
+            Self::Broken { reason: Reason::Corrupt } => Some("it is damaged"),
+            Self::Broken { reason: Reason::Unsupported } => Some("a newer greenroom wrote it"),
+            Self::Broken { reason: Reason::Unavailable } => Some("it cannot be read now"),
+        }
+    }
+}
+
 /// Says what a log says its session is. A fork is told by its header, whatever its log holds.
 pub fn verdict(fold: &Fold) -> Verdict {
     if fold.header().is_fork() {

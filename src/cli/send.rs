@@ -4,18 +4,17 @@ use std::{io::Read, path::PathBuf, time::Duration};
 
 use clap::{ArgGroup, Args};
 use greenroom::{
-    Entry, MessageId, SessionId,
-    actors::{catalog::read_entry, query::read_lineage},
+    MessageId, SessionId,
+    actors::query::read_lineage,
     program::{Program, parse_duration},
     run::{Prompt, RunOptions},
     session::{
         clock::{Clock, IdSource, RandomIds, SystemClock},
-        descriptor::Mode,
         event::TurnEnd,
         limits::MAX_MESSAGE_BYTES,
-        listing::Reason,
+        listing::{Reason, Verdict},
         message::{Message, MessageError, Source},
-        store::{Accept, Done, Op, Reader, Store},
+        store::{Accept, Done, LoadError, Op, Reader, Store, Traced},
         text::Escaped,
     },
     store_url::StoreUrl,
@@ -133,14 +132,16 @@ fn read_stdin() -> Result<String, Failure> {
 
 /// Refuses what takes no messages, and tells whether what takes them is held. A session whose agent nobody knows now is no such thing: its messages wait.
 fn check_receiver(reader: &mut dyn Reader, id: &SessionId) -> Result<bool, Failure> {
-    let refuse = |why: &str| Err(Failure::new("NOT_RESUMABLE", format!("session {id} takes no messages: {why}")));
-    match read_entry(reader, id)? {
-        Some(Entry::Child(listed)) if listed.mode == Mode::OneShot => refuse("it is a one-shot child"),
-        Some(Entry::Root(listed) | Entry::Child(listed)) => Ok(listed.held),
-        Some(Entry::Diagnostic { reason: Reason::Corrupt, .. }) => Err(Failure::new("SESSION_CORRUPT", format!("session {id} is damaged"))),
-        Some(Entry::Diagnostic { reason: Reason::Unsupported, .. }) => refuse("a newer greenroom wrote it"),
-        Some(Entry::Diagnostic { reason: Reason::Unavailable, .. }) => Err(Failure::new("STORE_FAILED", format!("session {id} cannot be read now"))),
-        None => refuse("it is no subagent"),
+    let missing = || LoadError::NotFound(id.clone());
+    let header = reader.header(id)?.ok_or_else(missing)?;
+    let traced = Traced { id: id.clone(), created_at: header.created_at, header: Ok(header) };
+    let description = reader.describe(&[traced], false)?.pop().ok_or_else(missing)??;
+    match description.verdict.refuses() {
+        None => Ok(description.head.held > 0),
+        Some(_) if description.verdict == (Verdict::Broken { reason: Reason::Corrupt }) => {
+            Err(Failure::new("SESSION_CORRUPT", format!("session {id} is damaged")))
+        }
+        Some(why) => Err(Failure::new("NOT_RESUMABLE", format!("session {id} takes no messages: {why}"))),
     }
 }
 

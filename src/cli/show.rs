@@ -2,7 +2,7 @@
 
 use clap::Args;
 use greenroom::{
-    Entry, SessionId,
+    Entry, SessionId, Status,
     actors::catalog::read_entry,
     session::{
         clock::{Clock, SystemClock},
@@ -26,7 +26,10 @@ use super::{
     transcript::name_of,
 };
 
-/// Show one session: its header, what it is, what it does, and which messages wait.
+/// Most forks that are named one by one.
+const MOST_FORKS: usize = 10;
+
+/// Show one session: its header, what it is, what it does, which forks it has, and which messages wait.
 ///
 /// Wakes nobody and writes nothing. Reads the whole log.
 #[derive(Debug, Args)]
@@ -58,6 +61,10 @@ impl ShowArgs {
 struct Shown {
     entry: Option<Entry>,
     log: Log,
+    /// Whether a living process holds it.
+    running: bool,
+    /// Its forks, which are listed nowhere else.
+    forks: Vec<SessionId>,
     /// Bytes of the events as they are stored.
     bytes: u64,
     now: u64,
@@ -67,8 +74,15 @@ impl Shown {
     fn read(reader: &mut dyn Reader, id: &SessionId, now: u64) -> Result<Self, Failure> {
         let log = reader.load(id)?;
         let entry = read_entry(reader, id)?;
+        let running = reader.holder(id, log.fold.head())?.is_some();
+        let below = reader.children(Some(id), None, usize::MAX)?;
+        let forks = below.into_iter().filter(|child| child.header.as_ref().is_ok_and(|header| header.is_fork())).map(|child| child.id).collect();
         let bytes = log.events.iter().filter_map(|event| encode_event(id, event).ok()).map(|encoded| encoded.body.len() as u64).sum();
-        Ok(Self { entry, log, bytes, now })
+        Ok(Self { entry, log, running, forks, bytes, now })
+    }
+
+    fn status(&self) -> Status {
+        if self.running { Status::Running } else { Status::Complete }
     }
 
     fn age(&self, record: &InboxRecord) -> u64 {
@@ -96,7 +110,14 @@ impl Shown {
         json.insert("header".to_owned(), json!(&**fold.header()));
         match &self.entry {
             Some(entry) => json.extend(entry::json(entry)),
-            None => json.extend([("kind".to_owned(), json!("plain")), ("id".to_owned(), json!(fold.header().id))]),
+            None => json.extend([
+                ("kind".to_owned(), json!(if fold.header().is_fork() { "fork" } else { "plain" })),
+                ("id".to_owned(), json!(fold.header().id)),
+                ("status".to_owned(), json!(self.status().as_str())),
+                ("turn".to_owned(), json!(head.turn_state(self.running).as_str())),
+                ("pending".to_owned(), json!(head.waiting(self.running))),
+                ("last_outcome".to_owned(), json!(head.last.as_ref().map(|outcome| &outcome.kind))),
+            ]),
         }
         json.insert("held".to_owned(), json!(head.held > 0));
         json.insert("agent".to_owned(), json!(fold.agent()));
@@ -113,6 +134,8 @@ impl Shown {
             })
         });
         json.insert("messages".to_owned(), messages.collect());
+        json.insert("cut_off".to_owned(), json!(head.cut_off(self.running).map(|(message, turn)| json!({"id": message, "turn": turn}))));
+        json.insert("forks".to_owned(), json!(self.forks));
         json.insert("sizes".to_owned(), json!({"events": self.log.events.len(), "bytes": self.bytes}));
         Value::Object(json)
     }
@@ -142,7 +165,11 @@ impl Shown {
                 rows.push(("turn", listed.turn.as_str().to_owned()));
             }
             Some(Entry::Diagnostic { reason, .. }) => rows.push(("kind", format!("[diagnostic: {}]", reason.as_str()))),
-            None => rows.push(("kind", "plain fork, no subagent".to_owned())),
+            None => {
+                rows.push(("kind", if header.is_fork() { "fork, listed nowhere" } else { "plain, listed nowhere" }.to_owned()));
+                rows.push(("status", self.status().as_str().to_owned()));
+                rows.push(("turn", head.turn_state(self.running).as_str().to_owned()));
+            }
         }
         if let Some(root) = fold.root() {
             rows.extend(root.vars.iter().map(|(name, value)| ("var", format!("{} = {}", Escaped(name), Escaped(value)))));
@@ -158,7 +185,14 @@ impl Shown {
             let records = if head.held == 1 { "1 record waits".to_owned() } else { format!("{} records wait", head.held) };
             rows.push(("held", format!("{records} to be activated: `greenroom import DIR --activate`, DIR being what it was imported from")));
         }
-        rows.push(("pending", head.pending().to_string()));
+        rows.extend(self.forks.iter().take(MOST_FORKS).map(|fork| ("fork", Escaped(fork.as_str()).to_string())));
+        if let Some(more) = self.forks.len().checked_sub(MOST_FORKS).filter(|more| *more > 0) {
+            rows.push(("", format!("and {} more: --json names them", span::count(more as u64, "fork"))));
+        }
+        rows.push(("pending", head.waiting(self.running).to_string()));
+        if let Some((message, turn)) = head.cut_off(self.running) {
+            rows.push(("", format!("{} of turn {turn}, which was cut off: it is served again", Escaped(message.as_str()))));
+        }
         for record in fold.pending() {
             let message = &record.message;
             let source = message.source.session().map_or_else(String::new, |session| format!(" {}", Escaped(session.as_str())));

@@ -5,10 +5,7 @@ use std::collections::HashSet;
 use clap::Args;
 use greenroom::{
     Entry, SessionId,
-    actors::{
-        catalog::{read_children, read_entry},
-        query::Page,
-    },
+    actors::catalog::{read_entry, read_members},
     session::store::Reader,
     store_url::StoreUrl,
 };
@@ -43,13 +40,13 @@ impl TreeArgs {
     pub(crate) fn execute(&self, url: &StoreUrl, terminal: &mut Terminal) -> Result<(), Failure> {
         let mut reader = store::reader(url)?;
         let tops = match &self.root {
-            None => read_children(&mut *reader, None, &Page::default(), false)?.entries,
+            None => drawn_below(&mut *reader, None)?,
             Some(text) => {
                 let id = resolve(&mut *reader, text)?;
                 match read_entry(&mut *reader, &id)? {
-                    Some(entry) => vec![entry],
+                    Some(entry) => vec![(None, entry)],
                     // A plain fork is listed nowhere, but it may have children that are.
-                    None => read_children(&mut *reader, Some(&id), &Page::default(), false)?.entries,
+                    None => drawn_below(&mut *reader, Some(&id))?,
                 }
             }
         };
@@ -126,22 +123,43 @@ struct Walk<'a> {
     seen: HashSet<SessionId>,
 }
 
+/// A session that is drawn, and its parent if the walk has come from there.
+type Drawn = (Option<SessionId>, Entry);
+
+/// Finds who is drawn below a session, or at the top. Who is listed nowhere, as a fork is, is not drawn: whoever is below it stands in its place.
+fn drawn_below(reader: &mut dyn Reader, parent: Option<&SessionId>) -> Result<Vec<Drawn>, Failure> {
+    let mut drawn = Vec::new();
+    let mut passed = HashSet::new();
+    let mut open = vec![(parent.cloned(), read_members(reader, parent)?.into_iter())];
+    while let Some((parent, rest)) = open.last_mut() {
+        match rest.next() {
+            None => drop(open.pop()),
+            Some((_, Some(entry))) => drawn.push((parent.clone(), entry)),
+            Some((id, None)) if passed.insert(id.clone()) => {
+                let below = read_members(reader, Some(&id))?.into_iter();
+                open.push((Some(id), below));
+            }
+            Some((_, None)) => {}
+        }
+    }
+    Ok(drawn)
+}
+
 struct Level {
-    parent: Option<SessionId>,
-    siblings: std::iter::Peekable<std::vec::IntoIter<Entry>>,
+    siblings: std::iter::Peekable<std::vec::IntoIter<Drawn>>,
     /// What stands before the lines of this level's own rule.
     indent: String,
 }
 
 impl<'a> Walk<'a> {
-    fn new(reader: &'a mut dyn Reader, tops: Vec<Entry>, max_depth: u32, counts: bool) -> Self {
-        let top = Level { parent: None, siblings: tops.into_iter().peekable(), indent: String::new() };
+    fn new(reader: &'a mut dyn Reader, tops: Vec<Drawn>, max_depth: u32, counts: bool) -> Self {
+        let top = Level { siblings: tops.into_iter().peekable(), indent: String::new() };
         Self { reader, levels: vec![top], max_depth, counts, seen: HashSet::new() }
     }
 
     fn next(&mut self) -> Result<Option<Node>, Failure> {
         while let Some(level) = self.levels.last_mut() {
-            let Some(entry) = level.siblings.next() else {
+            let Some((parent, entry)) = level.siblings.next() else {
                 self.levels.pop();
                 continue;
             };
@@ -150,8 +168,8 @@ impl<'a> Walk<'a> {
             }
             let last = level.siblings.peek().is_none();
             let indent = level.indent.clone();
-            let parent = match &level.parent {
-                Some(parent) => Some(parent.clone()),
+            let parent = match parent {
+                Some(parent) => Some(parent),
                 // At the top the walk has not come from the parent: an orphan names one, and so does the child that a user began with.
                 None => self.reader.header(entry.id()).ok().flatten().and_then(|header| header.parent.clone()),
             };
@@ -164,10 +182,10 @@ impl<'a> Walk<'a> {
             let (rule, indent) = (format!("{indent}{branch}"), format!("{indent}{below}"));
             let (mut has_below, mut cut) = (false, 0);
             if depth < self.max_depth {
-                let siblings = read_children(self.reader, Some(entry.id()), &Page::default(), false)?.entries;
+                let siblings = drawn_below(self.reader, Some(entry.id()))?;
                 has_below = !siblings.is_empty();
                 if has_below {
-                    self.levels.push(Level { parent: Some(entry.id().clone()), siblings: siblings.into_iter().peekable(), indent: indent.clone() });
+                    self.levels.push(Level { siblings: siblings.into_iter().peekable(), indent: indent.clone() });
                 }
             } else if self.counts {
                 cut = self.count_below(entry.id())?;
@@ -181,7 +199,7 @@ impl<'a> Walk<'a> {
     fn count_below(&mut self, top: &SessionId) -> Result<u64, Failure> {
         let (mut open, mut count) = (vec![top.clone()], 0);
         while let Some(parent) = open.pop() {
-            for entry in read_children(self.reader, Some(&parent), &Page::default(), false)?.entries {
+            for (_, entry) in drawn_below(self.reader, Some(&parent))? {
                 if self.seen.insert(entry.id().clone()) {
                     count += 1;
                     open.push(entry.id().clone());
@@ -219,7 +237,7 @@ mod tests {
 
     fn draw_in(store: &MemoryStore, depth: u32, columns: Option<usize>) -> Vec<String> {
         let mut reader = store.reader().unwrap();
-        let tops = read_children(&mut *reader, None, &Page::default(), false).unwrap().entries;
+        let tops = drawn_below(&mut *reader, None).unwrap();
         let mut walk = Walk::new(&mut *reader, tops, depth, true);
         let mut lines = Vec::new();
         while let Some(node) = walk.next().unwrap() {

@@ -276,8 +276,8 @@ async fn what_was_cut_off_is_complete_with_its_turn_interrupted_and_its_message_
     let runtime = world.runtime().await;
     let entries = list(&runtime, "r", false).await;
     let seen: Vec<_> = entries.iter().filter_map(Entry::listed).map(|child| (child.id.as_str(), child.status, child.turn, child.pending)).collect();
-    // The message of the turn that was cut off is what the turn is about; those behind it wait.
-    let expected = [("cut", Status::Complete, TurnState::Interrupted, 0), ("cut with more to do", Status::Complete, TurnState::Interrupted, 1)];
+    // The message of the turn that was cut off waits as those behind it do.
+    let expected = [("cut", Status::Complete, TurnState::Interrupted, 1), ("cut with more to do", Status::Complete, TurnState::Interrupted, 2)];
     assert_eq!(seen, expected);
     assert_eq!(runtime.host().live_count(), 0, "a list brings nobody back");
     // That it was cut off is known to whoever brings it back: the message is served again.

@@ -12,6 +12,8 @@ mod files;
 mod fork;
 mod limits;
 mod listing;
+#[cfg(feature = "cli")]
+mod meet;
 mod persistence;
 mod played;
 mod publish;

@@ -268,7 +268,7 @@ fn a_listing_says_of_everybody_what_the_contract_says() {
                 "completed [complete] — completed\ncut-off [complete] — cut-off\nfailed [complete] — failed\n",
                 vec![
                     entry("child", "completed", "completed", &[("last_outcome", json!("completed"))]),
-                    entry("child", "cut-off", "cut-off", &[("last_outcome", json!("interrupted")), ("turn", json!("interrupted")), ("pending", json!(0))]),
+                    entry("child", "cut-off", "cut-off", &[("last_outcome", json!("interrupted")), ("turn", json!("interrupted")), ("pending", json!(1))]),
                     entry("child", "failed", "failed", &[("last_outcome", json!("error"))]),
                 ],
             ),

@@ -1,9 +1,13 @@
 //! `greenroom show` and `greenroom log`.
 
+use greenroom::session::event::{Body, TurnEnd};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
-use crate::cli::{self, Desk, Kind, continuable, redact};
+use crate::{
+    cli::{self, Desk, Kind, continuable, redact},
+    transfer_world,
+};
 
 const PROGRAM: &str = r#"
 [run]
@@ -120,6 +124,27 @@ fn show_says_what_a_session_is_and_what_waits() {
             assert!(json["sizes"]["events"].as_u64().unwrap() > 5 && json["sizes"]["bytes"].as_u64().unwrap() > 100);
         }
     }
+}
+
+#[test]
+fn a_message_that_is_served_again_waits() {
+    let desk = Desk::new();
+    let store = desk.store();
+    cli::root(&store, "root-one", "launch story", 100);
+    cli::accept(&store, "root-one", "m1", "hello");
+    cli::accept(&store, "root-one", "m2", "and now");
+    let fence = transfer_world::open(&store, "root-one");
+    // While a process is at it, it does not wait.
+    let json = desk.run(&["show", "root-one", "--json"]).json();
+    assert_eq!((&json["status"], &json["turn"], &json["pending"], &json["cut_off"]), (&json!("running"), &json!("open"), &json!(1), &Value::Null));
+    transfer_world::append(&store, &fence, vec![Body::TurnEnd { turn: 1, reason: TurnEnd::Interrupted }], vec![]);
+    transfer_world::close(&store, &fence);
+    let json = desk.run(&["show", "root-one", "--json"]).json();
+    assert_eq!((&json["turn"], &json["pending"], &json["cut_off"]), (&json!("interrupted"), &json!(2), &json!({"id": "m1", "turn": 1})));
+    let shown = desk.run(&["show", "root-one"]).out;
+    let waits: Vec<_> = shown.lines().skip_while(|line| !line.starts_with("pending")).collect();
+    assert_eq!(waits[..2], ["pending     2", "            m1 of turn 1, which was cut off: it is served again"], "{shown}");
+    assert!(waits.len() == 3 && waits[2].contains("m2 turn from user"), "{shown}");
 }
 
 #[test]

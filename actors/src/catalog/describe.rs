@@ -67,7 +67,7 @@ pub(super) fn entry(parent: Option<&SessionId>, child: Traced, described: Result
         alias: None,
         status,
         turn: head.turn_state(live),
-        pending: head.pending(),
+        pending: head.waiting(live),
         held: head.held > 0,
         turns: head.turns,
         last_outcome: head.last,

@@ -104,7 +104,7 @@ pub struct Listed {
     pub status: Status,
     /// What it is doing, by its log.
     pub turn: TurnState,
-    /// Messages that wait.
+    /// Messages that wait: in its inbox, and one more if its newest turn was cut off, whose message is served again.
     pub pending: u64,
     /// Whether it was imported and waits to be activated by hand.
     pub held: bool,

@@ -28,7 +28,7 @@ mod read;
 
 pub use descendants::{Descendant, Descendants};
 pub use entry::{Entry, Listed, Listing, Status};
-pub use read::{read_children, read_entry, read_listing};
+pub use read::{read_children, read_entry, read_listing, read_members};
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, ListError>>;
 

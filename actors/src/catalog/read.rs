@@ -6,7 +6,7 @@ use greenroom_session::{
 };
 
 use super::{
-    describe::{entries, listing},
+    describe::{entries, entry, listing},
     entry::{Entry, Listing},
 };
 use crate::{
@@ -32,6 +32,16 @@ pub fn read_listing(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &
 pub fn read_children(reader: &mut dyn Reader, parent: Option<&SessionId>, page: &Page, verify: bool) -> Result<Listing, ListError> {
     let family = Corpus::stored(reader).members(parent, &page.one_more()?, verify)?;
     listing(parent, family, page.limit, |_| false)
+}
+
+/// Lists as [`read_children`] does, and names in their places those that are listed nowhere, forks among them: what is below them may be listed.
+///
+/// # Errors
+/// [`ListError::Query`].
+pub fn read_members(reader: &mut dyn Reader, parent: Option<&SessionId>) -> Result<Vec<(SessionId, Option<Entry>)>, ListError> {
+    let family = Corpus::stored(reader).members(parent, &Page::default(), false)?;
+    let member = |(child, described): (Traced, _)| Ok((child.id.clone(), entry(parent, child, described, false)?));
+    family.into_iter().map(member).collect()
 }
 
 /// Describes one session from a reader alone, as its parent's listing would; `None` for a plain fork.

@@ -27,7 +27,7 @@ use crate::{
     live::LiveView,
     occurrence::Occurrence,
     query::{self, EventLine, EventWindow, Page, QueryMessage, SessionPage, Trace, Window},
-    reach::played_by_host,
+    reach::takes_messages,
     registry::RegistryMessage,
     services::Services,
 };
@@ -133,7 +133,8 @@ impl Host {
     /// With an id of the caller's choice the same call again is the same acceptance. A runtime actor that dies meanwhile is survived.
     ///
     /// # Errors
-    /// [`DeliverError::NotResumable`] if there is no such session or its host has published it here, [`DeliverError::Busy`] if its inbox is full, [`DeliverError::Message`] for a text over
+    /// [`DeliverError::NotResumable`] if there is no such session, it takes no messages (a one-shot child, a fork, what cannot be read or continued), or its host has
+    /// published it here, [`DeliverError::Busy`] if its inbox is full, [`DeliverError::Message`] for a text over
     /// the limit, [`DeliverError::Conflict`] if the id was used with another text, [`DeliverError::Draining`] during a shutdown, and
     /// [`DeliverError::Write`] if the store failed: only with the code `INDETERMINATE` may the message have been accepted all the same.
     ///
@@ -150,9 +151,7 @@ impl Host {
                 return Err(DeliverError::Draining);
             }
             let live = services.live.get(session);
-            if live.as_deref().is_some_and(LiveView::is_published) {
-                return Err(played_by_host(session));
-            }
+            takes_messages(&services, session, live.as_deref()).await?;
             match services.accept(session, live.as_deref(), None, message.clone()).await {
                 Ok(_) => return Ok(id),
                 Err(WriteError::Ended) if again => {
@@ -381,6 +380,8 @@ impl Host {
                 let (mut found, mut unread) = (Vec::new(), Vec::new());
                 for id in reader.runnable(root.as_ref(), usize::MAX)? {
                     match reader.header(&id) {
+                        // Nobody but a host plays a fork.
+                        Ok(Some(header)) if header.is_fork() => {}
                         Ok(Some(header)) => found.push(Traced { id, created_at: header.created_at, header: Ok(header) }),
                         // Its start says what is wrong with it.
                         _ => unread.push(id),
@@ -439,6 +440,8 @@ impl Host {
                     let (mut with_heads, mut unread) = (Vec::new(), Vec::new());
                     for id in runnable {
                         match reader.header(&id) {
+                            // Nobody but a host plays a fork, so nobody waits for what it has to do: notices of what is below it, or a turn that was cut off.
+                            Ok(Some(header)) if header.is_fork() => {}
                             Ok(Some(header)) => with_heads.push(Traced { id, created_at: header.created_at, header: Ok(header) }),
                             Ok(None) | Err(LoadError::NotFound(_) | LoadError::Removed(_)) => {}
                             Err(LoadError::Store(error)) => return Err(error),

@@ -101,6 +101,8 @@ impl fmt::Display for Rebuilt {
 pub fn check(reader: &mut dyn Reader, only: Option<&SessionId>, see: &mut dyn FnMut(Seen)) -> Result<(), LoadError> {
     if let Some(id) = only {
         see(Seen::Sessions(1));
+        // As for a whole store: where all sessions are is looked at first, so that one that is in two places is found in both.
+        reader.count()?;
         return if one(reader, id, see)? { Ok(()) } else { Err(LoadError::NotFound(id.clone())) };
     }
     see(Seen::Sessions(reader.count()?));

@@ -32,7 +32,8 @@ use crate::{
 /// Checks the files of a session; `None` if it has none.
 pub(super) fn check(view: &View, id: &SessionId) -> io::Result<Option<(Vec<Checked>, Vec<Finding>)>> {
     let stem = crate::place::name_of(id);
-    let mut places = view.names(|index| index.places(&stem))?;
+    // Where all sessions are was told before they are checked one by one, and folders are many.
+    let mut places = view.places(&stem)?;
     places.sort_by(|a, b| a.folder.cmp(&b.folder));
     let mut findings = Vec::new();
     let mut all = Vec::new();

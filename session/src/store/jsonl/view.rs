@@ -236,6 +236,23 @@ impl View {
         Ok(places.pop())
     }
 
+    /// Finds the files of a session: where they were before, by a look at those folders alone; anywhere if there is none.
+    pub(super) fn places(&self, stem: &str) -> io::Result<Vec<Place>> {
+        {
+            let mut index = lock(&self.index);
+            if !self.is_owned() {
+                for place in index.places(stem) {
+                    index.refresh_folder(&self.dir, &place.folder)?;
+                }
+            }
+            let known = index.places(stem);
+            if !known.is_empty() {
+                return Ok(known);
+            }
+        }
+        self.names(|index| index.places(stem))
+    }
+
     /// Finds the file of a session where it was before, by a look at that folder alone. Sessions are looked up one by one, and folders are many.
     fn still_there(&self, stem: &str) -> io::Result<Option<Place>> {
         let mut index = lock(&self.index);

@@ -3,6 +3,7 @@
 #![cfg(feature = "sqlite")]
 
 mod author;
+mod cancelling;
 mod catalog;
 mod cycles;
 #[cfg(feature = "cli")]
@@ -12,6 +13,7 @@ mod files;
 mod fork;
 mod limits;
 mod listing;
+mod mechanics;
 mod persistence;
 mod played;
 mod publish;

@@ -6,15 +6,14 @@ use std::{
 };
 
 use greenroom::{
-    Delegate, Host, Occurrence, Runtime, Turn, TurnEnd as Ended,
+    Host, Occurrence, Runtime, Turn, TurnEnd as Ended,
     actors::host::{Cancel, Cancelled, Cause},
-    rand::{RngExt, SeedableRng},
+    rand::RngExt,
 };
 use greenroom_session::{
-    event::{Body, Event, TurnEnd},
+    event::{Body, EpochEnd, Event, TurnEnd},
     id::MessageId,
 };
-use rand_chacha::ChaCha8Rng;
 
 use crate::{
     mechanics::{Gate, stepper, story},
@@ -158,10 +157,11 @@ async fn what_is_cancelled_before_its_first_turn_leaves_a_session_that_settles(w
     world.child("c", "r");
     let runtime = world.start(World::builder().max_live(1)).await;
     let host = runtime.host();
+    let child = sid("c");
     for round in 0..20_u64 {
         let mut occurrences = host.subscribe();
         host.send(&sid("c"), "older", None).await.unwrap();
-        let (later, cancelled) = tokio::join!(host.send(&sid("c"), "later", None), host.cancel(&sid("c"), Cancel::default()));
+        let (later, cancelled) = tokio::join!(host.send(&child, "later", None), host.cancel(&child, Cancel::default()));
         later.unwrap();
         cancelled.unwrap();
         host.when_idle(&sid("c")).await.unwrap();
@@ -173,9 +173,9 @@ async fn what_is_cancelled_before_its_first_turn_leaves_a_session_that_settles(w
         }
         assert_eq!(pending(world, "c"), Vec::<String>::new());
     }
-    let ends: BTreeSet<_> =
-        events(world, "c").iter().filter_map(|event| if let Body::ActivationEnd { reason, .. } = event.body { Some(reason.as_str()) } else { None }).collect();
-    assert_eq!(ends.into_iter().collect::<Vec<_>>(), ["settled"]);
+    for event in events(world, "c") {
+        assert!(!matches!(event.body, Body::ActivationEnd { reason, .. } if reason != EpochEnd::Settled), "{event:?}");
+    }
     runtime.shutdown().await;
     sound(world);
 }
@@ -280,12 +280,26 @@ fn message_ends(events: &[Event]) -> Vec<(MessageId, End)> {
     ends
 }
 
+/// The same throws for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        for by in [0xbf58_476d_1ce4_e5b9_u64, 0x94d0_49bb_1331_11eb] {
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(by);
+        }
+        usize::try_from((mixed ^ (mixed >> 31)) % sides as u64).unwrap()
+    }
+}
+
 async fn every_message_has_one_end_whatever_is_sent_taken_back_and_cancelled(world: &World) {
     let ids = ["r", "c"];
     world.root("r");
     world.child("c", "r");
     let mut notes: BTreeMap<MessageId, bool> = BTreeMap::new();
-    let mut cast = || {
+    let cast = || {
         World::builder().max_live(2).closure("worker", |turn: Turn| async move {
             for _ in 0..turn.rng().random_range(0..4) {
                 turn.step().await?;
@@ -295,16 +309,16 @@ async fn every_message_has_one_end_whatever_is_sent_taken_back_and_cancelled(wor
         })
     };
     for seed in 0..6_u64 {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut dice = Dice(seed);
         let runtime = world.start(cast()).await;
         runtime.recover(None).await.unwrap();
         let host = runtime.host();
         let mut turns: Vec<(usize, MessageId)> = Vec::new();
         for step in 0..60 {
-            let which = rng.random_range(0..ids.len());
+            let which = dice.roll(ids.len());
             let id = sid(ids[which]);
             let message = mid(&format!("{seed}-{step}"));
-            match rng.random_range(0..10) {
+            match dice.roll(10) {
                 0..=3 => {
                     host.send(&id, format!("send {step}"), Some(message.clone())).await.unwrap();
                     notes.insert(message.clone(), false);
@@ -321,12 +335,12 @@ async fn every_message_has_one_end_whatever_is_sent_taken_back_and_cancelled(wor
                 6 => drop(host.cancel(&id, Cancel::default()).await.unwrap()),
                 7 => drop(host.cancel(&id, KEEP).await.unwrap()),
                 8 => {
-                    if let Some((which, message)) = turns.get(rng.random_range(0..turns.len().max(1))) {
+                    if let Some((which, message)) = turns.get(dice.roll(turns.len().max(1))) {
                         drop(host.withdraw(&sid(ids[*which]), message, PATIENCE).await);
                     }
                 }
                 _ => {
-                    for _ in 0..rng.random_range(0..50) {
+                    for _ in 0..dice.roll(50) {
                         tokio::task::yield_now().await;
                     }
                 }

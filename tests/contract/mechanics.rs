@@ -27,7 +27,7 @@ crate::on_every_store!(async
     a_shutdown_in_a_turn_disposes_of_it_and_the_queue_begins_with_the_next_runtime,
 );
 
-/// Where a behaviour waits to be let on: at its start, and again at each of two steps.
+/// Where a behaviour waits to be let on.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate {
     within: Arc<Semaphore>,
@@ -69,13 +69,15 @@ impl Gate {
     }
 }
 
-/// `worker` waits at the gate, takes a step, waits again, takes another, and says what it has heard.
+/// `worker` takes a step, waits at the gate, takes another, and says what it was told.
 pub(crate) fn stepper(gate: &Gate) -> RuntimeBuilder {
     let at = gate.clone();
     Runtime::builder().closure("worker", move |turn: Turn| {
         let at = at.clone();
         async move {
             turn.step().await?;
+            // So that what stands in the log up to here is durable.
+            turn.record("place", "at the gate").await?;
             at.pass(&turn).await?;
             turn.step().await?;
             turn.say(turn.text())?;
@@ -147,8 +149,7 @@ async fn a_message_waits_for_its_turn_a_steer_for_a_step_and_an_inject_for_eithe
     runtime.inject(&sid("r"), "later", None).await.unwrap();
     gate.open(1);
     runtime.when_idle(&sid("r")).await.unwrap();
-    let expected =
-        ["turn 1", "one", "step 1", "steered", "injected", "step 2", "completed", "turn 2", "two", "step 1", "later", "step 2", "completed"];
+    let expected = ["turn 1", "one", "step 1", "steered", "injected", "step 2", "completed", "turn 2", "two", "step 1", "later", "step 2", "completed"];
     // Notes join at the boundary, whichever side of it the mark of the step stands on.
     let mut told = story(&events(world, "r"));
     for window in [3..6, 10..12] {
@@ -193,10 +194,8 @@ async fn what_is_steered_or_injected_twice_under_one_id_is_one_note(world: &Worl
     }
     let conflict = runtime.steer(&sid("r"), "quiet", Some(mid("q"))).await.unwrap_err();
     assert_eq!(conflict.code(), "MESSAGE_ID_CONFLICT", "one that wakes is another");
-    for (code, said) in [
-        ("NOT_RESUMABLE", runtime.steer(&sid("nobody"), "x", None).await),
-        ("NOT_RESUMABLE", runtime.inject(&sid("nobody"), "x", None).await),
-    ] {
+    for (code, said) in [("NOT_RESUMABLE", runtime.steer(&sid("nobody"), "x", None).await), ("NOT_RESUMABLE", runtime.inject(&sid("nobody"), "x", None).await)]
+    {
         assert_eq!(said.unwrap_err().code(), code);
     }
     for _ in 0..2 {

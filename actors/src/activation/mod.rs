@@ -55,9 +55,9 @@ use crate::{
     turn_core::TurnCore,
 };
 
+pub(crate) use cancel::Call;
 #[cfg(test)]
 pub(crate) use settle::plant;
-pub(crate) use cancel::Call;
 pub(crate) use settle::{notice, told};
 pub(crate) use start::{StartRequest, start};
 

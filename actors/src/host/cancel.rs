@@ -221,7 +221,8 @@ impl Calling<'_> {
             let named = turn.filter(|_| keep_inbox);
             let answer = requests::cancel(log.fold.head(), named, log.fold.pending().filter(|_| !keep_inbox), by);
             hit.turn = under_way(log.fold.head()).filter(|found| named.is_none_or(|named| named == *found));
-            let withdrawn = answer.bodies.iter().filter_map(|body| if let Body::MessageWithdrawn { message, .. } = body { Some(message.clone()) } else { None });
+            let withdrawn =
+                answer.bodies.iter().filter_map(|body| if let Body::MessageWithdrawn { message, .. } = body { Some(message.clone()) } else { None });
             hit.withdrawn = withdrawn.collect();
             answer
         };

@@ -11,13 +11,7 @@ use tokio::sync::{broadcast, oneshot};
 
 use super::Host;
 use crate::{
-    error::ControlError,
-    live::LiveView,
-    occurrence::Occurrence,
-    published::PLAYED_BY_HOST,
-    race::race_point,
-    registry::RegistryMessage,
-    services::Services,
+    error::ControlError, live::LiveView, occurrence::Occurrence, published::PLAYED_BY_HOST, race::race_point, registry::RegistryMessage, services::Services,
     wait::Patience,
 };
 

@@ -239,7 +239,11 @@ impl Ledger {
     /// Returns what was accepted for a session and is no note.
     pub(super) fn messages_of(&self, session: &SessionId) -> Vec<MessageId> {
         let notes = lock(&self.notes);
-        lock(&self.accepted).iter().filter(|(_, receiver, message)| receiver == session && !notes.contains(message)).map(|(.., message)| message.clone()).collect()
+        lock(&self.accepted)
+            .iter()
+            .filter(|(_, receiver, message)| receiver == session && !notes.contains(message))
+            .map(|(.., message)| message.clone())
+            .collect()
     }
 
     /// Notes an acceptance; each sender's in the order in which it was told. The same acceptance again is one.

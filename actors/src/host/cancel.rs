@@ -111,6 +111,7 @@ impl Host {
     ///
     /// Here, and where nobody holds the session, all this is one step: no message that waits gets a turn in between. A session that another live process
     /// holds is asked for each message and for the turn by requests of the user, in this order; what has its turn before it is asked for is ended with it.
+    /// Costs the length of the inbox, unless the queue is kept.
     ///
     /// # Errors
     /// As [`Host::interrupt`], except that it is no error if no turn is under way. What was asked may be done all the same.

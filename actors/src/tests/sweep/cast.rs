@@ -8,7 +8,7 @@ use std::{
 use futures::future::join_all;
 use greenroom_session::{
     clock::{ManualClock, SeededIds},
-    event::{Body, TurnEnd as Ended},
+    event::{Body, Event, TurnEnd as Ended},
     id::{MessageId, SessionId},
 };
 
@@ -205,7 +205,14 @@ pub(super) async fn cancel_now(host: &Host, session: &SessionId, book: &Ledger) 
 
 async fn try_cancel(host: &Host, session: &SessionId, book: &Ledger) -> Result<(), ControlError> {
     let how = Cancel { keep_inbox: roll(2) == 0, cause: if roll(2) == 0 { Cause::User } else { Cause::Host }, patience: PATIENCE };
+    let before = book.messages_of(session);
     let cancelled = host.cancel(session, how).await?;
+    if !how.keep_inbox {
+        let events = host.services().store.reader().unwrap().events(session, 0, usize::MAX).unwrap();
+        for message in before.iter().filter(|message| !has_end(&events, message)) {
+            book.complain(format!("{message} of {session} goes on after {cancelled:?}"));
+        }
+    }
     if how.keep_inbox && !cancelled.withdrawn.is_empty() {
         book.complain(format!("{session} was to keep its queue: {cancelled:?}"));
     }
@@ -230,7 +237,7 @@ pub(super) async fn wait_idle(host: &Host, store: &Witness, name: &str, session:
     book.accepted(name, session, message.clone());
     match host.when_idle(session).await {
         Ok(()) => {
-            if !has_end(store, session, &message) {
+            if !has_end(&store.events(session), &message) {
                 book.complain(format!("{session} was said to be idle before {message} had its end"));
             }
         }
@@ -239,12 +246,12 @@ pub(super) async fn wait_idle(host: &Host, store: &Witness, name: &str, session:
     }
 }
 
-fn has_end(store: &Witness, session: &SessionId, message: &MessageId) -> bool {
+fn has_end(events: &[Event], message: &MessageId) -> bool {
     let mut serves = false;
-    store.events(session).into_iter().any(|event| match event.body {
-        Body::MessageWithdrawn { message: of, .. } => of == *message,
+    events.iter().any(|event| match &event.body {
+        Body::MessageWithdrawn { message: of, .. } => of == message,
         Body::TurnStart { message: of, .. } => {
-            serves = of == *message;
+            serves = of == message;
             false
         }
         Body::TurnEnd { reason, .. } => serves && !matches!(reason, Ended::Interrupted | Ended::Disposed),

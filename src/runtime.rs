@@ -5,8 +5,8 @@ use std::{future::Future, sync::Arc, time::Duration};
 use greenroom_actors::{
     Behavior, Config, Host, Occurrence, Publication, PublishedSession, RootHandle, System, Turn, TurnEnd, TurnError,
     catalog::{Descendants, Listing},
-    error::{ControlError, ForkError, ListError, PublishError, QueryError, SystemError},
-    host::{NewRoot, RootError},
+    error::{ControlError, DeliverError, ForkError, ListError, PublishError, QueryError, SystemError},
+    host::{Cancel, Cancelled, NewRoot, RootError},
     query::{EventLine, EventWindow, Page, SessionRecord, Trace},
 };
 use greenroom_session::{
@@ -478,6 +478,50 @@ impl Runtime {
     /// What was asked may be done all the same.
     pub async fn withdraw(&self, session: &SessionId, message: &MessageId, patience: Duration) -> Result<(), ControlError> {
         self.host.withdraw(session, message, patience).await
+    }
+
+    /// Steers a session: a note of the user that joins the turn under way at its next step, or opens a turn. Durable on return. See [`Host::steer`].
+    ///
+    /// # Errors
+    /// [`DeliverError`], as [`Host::steer`].
+    ///
+    /// # Cancel safety
+    /// The note may have been accepted.
+    pub async fn steer(&self, session: &SessionId, text: impl Into<String>, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
+        self.host.steer(session, text, id).await
+    }
+
+    /// Adds to what a session knows: a note of the user that joins its next step or turn and wakes nobody. Durable on return. See [`Host::inject`].
+    ///
+    /// # Errors
+    /// [`DeliverError`], as [`Host::inject`].
+    ///
+    /// # Cancel safety
+    /// The note may have been accepted.
+    pub async fn inject(&self, session: &SessionId, text: impl Into<String>, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
+        self.host.inject(session, text, id).await
+    }
+
+    /// Ends the turn that is under way in a session and, unless the queue is kept, takes back what waits for a turn. Durable on return. See [`Host::cancel`].
+    ///
+    /// # Errors
+    /// [`ControlError`], as [`Host::cancel`].
+    ///
+    /// # Cancel safety
+    /// What was asked may be done all the same.
+    pub async fn cancel(&self, session: &SessionId, cancel: Cancel) -> Result<Cancelled, ControlError> {
+        self.host.cancel(session, cancel).await
+    }
+
+    /// Waits until a session has nothing to do. See [`Host::when_idle`].
+    ///
+    /// # Errors
+    /// [`ControlError`], as [`Host::when_idle`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing that a later call would not change.
+    pub async fn when_idle(&self, session: &SessionId) -> Result<(), ControlError> {
+        self.host.when_idle(session).await
     }
 
     /// Returns what the session itself said last, if it has said anything. Costs the length of its log.

@@ -331,15 +331,16 @@ impl Agent {
         }
     }
 
-    /// Ends the turn that is under way in a direct child, as `aborted`; its queue goes on. Returns the number of the turn. See [`Host::interrupt`](crate::Host::interrupt).
+    /// Ends the turn that is under way in a child, or in a child of a child and so on, as `aborted`; its queue goes on, and so does whatever is below it.
+    /// Returns the number of the turn. See [`Host::interrupt`](crate::Host::interrupt).
     ///
     /// # Errors
-    /// [`ControlError::Unauthorized`] if this is not its parent, and as [`Host::interrupt`](crate::Host::interrupt).
+    /// [`ControlError::Unauthorized`] if it is not below this agent, and as [`Host::interrupt`](crate::Host::interrupt).
     ///
     /// # Cancel safety
     /// What was asked may be done all the same.
     pub async fn interrupt(&self, child: &SessionId, patience: Duration) -> Result<u64, ControlError> {
-        self.may_control(child).await?;
+        self.may_interrupt(child).await?;
         control::interrupt(&self.services, child, "parent", patience).await
     }
 
@@ -359,6 +360,14 @@ impl Agent {
             return Err(ControlError::Unauthorized { child: child.clone(), reason: "the message is of somebody else" });
         }
         control::withdraw(&self.services, child, message, "parent", patience).await
+    }
+
+    async fn may_interrupt(&self, target: &SessionId) -> Result<(), ControlError> {
+        let unauthorized = |reason| Err(ControlError::Unauthorized { child: target.clone(), reason });
+        if !control::is_below(&self.services, target, self.view.id()).await? {
+            return unauthorized("it is not below this agent");
+        }
+        self.over().map_or(Ok(()), unauthorized)
     }
 
     async fn may_control(&self, child: &SessionId) -> Result<(), ControlError> {

@@ -4,15 +4,15 @@
 //! visited. A session may go from one to another of these while it is asked, so the question goes round until there is an answer or the time is
 //! over. What is left in an inbox has an id that follows from what is asked, so that it is asked and answered once, however often somebody asks.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use greenroom_session::{
     event::Body,
     head::Head,
     id::{MessageId, OwnerId, Seq, SessionId},
     message::{Control, Message, Source},
-    requests::{Outcome, Standing, under_way, withdraw as rule},
-    store::{Done, LoadError, MessageState, Reader, Traced},
+    requests::{Outcome, Standing, answer as rules, under_way, withdraw as rule},
+    store::{Done, LoadError, Log, MessageState, Reader, Traced},
 };
 use tokio::{sync::oneshot, time::Instant};
 
@@ -23,7 +23,7 @@ use crate::{
     published,
     race::race_point,
     services::Services,
-    visit::visit,
+    visit::{Asked, visit},
 };
 
 /// What is asked.
@@ -75,6 +75,27 @@ pub(crate) async fn sender_of(services: &Services, session: &SessionId, message:
         Ok(_) => Ok(None),
         Err(error) => Err(ControlError::from_load(session, error)),
     }
+}
+
+/// Tells whether a session is a subagent somewhere below another one. Reads the headers up to there.
+pub(crate) async fn is_below(services: &Services, session: &SessionId, top: &SessionId) -> Result<bool, ControlError> {
+    let (id, wanted) = (session.clone(), top.clone());
+    let found = services.readers.read(move |reader| {
+        let (mut id, mut seen) = (id, HashSet::new());
+        loop {
+            let header = reader.header(&id)?.ok_or_else(|| LoadError::NotFound(id.clone()))?;
+            // A fork is nobody's child, and whoever comes round in a circle is below nobody.
+            if !header.is_subagent() || !seen.insert(id) {
+                return Ok(false);
+            }
+            match &header.parent {
+                Some(parent) if *parent == wanted => return Ok(true),
+                Some(parent) => id = parent.clone(),
+                None => return Ok(false),
+            }
+        }
+    });
+    found.await.map_err(|error| ControlError::from_load(session, error))
 }
 
 /// One question on its way.
@@ -178,8 +199,10 @@ impl<'a> Asking<'a> {
         race_point!("asked-store");
         match (&look.holder, control) {
             (None, control) => {
-                let wish = control.as_ref().filter(|_| self.left.is_none()).map(|control| (control, self.by));
+                let by = self.by;
+                let mut wish = control.filter(|_| self.left.is_none()).map(|control| move |log: &Log| rules(log, &control, by));
                 let asked = wish.is_some();
+                let wish = wish.as_mut().map(|wish| wish as Asked<'_>);
                 match visit(self.services, self.session, wish).await? {
                     Some(outcomes) if asked => Ok(outcomes.first().map_or(Round::Later, |outcome| Round::Answered(*outcome, turn))),
                     Some(_) => Ok(Round::Again),

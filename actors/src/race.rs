@@ -30,12 +30,17 @@ pub(crate) mod plan {
     struct Crash {
         points_left: u64,
         told: Arc<Notify>,
+        /// Whether nothing goes on from there.
+        stops: bool,
     }
 
     enum Order {
         Yield(u32),
         Stop,
     }
+
+    /// How often whoever comes to a point yields to whoever is told of it.
+    const WHILE: u32 = 60;
 
     /// Points that one world may pass; more are a circle that never ends.
     const MOST_POINTS: u64 = 200_000;
@@ -52,10 +57,19 @@ pub(crate) mod plan {
 
     /// Stops every task at the next point it comes to after `points` more, and tells; `None` lets tasks run again.
     pub(crate) fn crash_after(points: Option<u64>) -> Arc<Notify> {
+        set(points, true)
+    }
+
+    /// Tells at the point that comes after `points` more, and has whoever came to it wait a while for whoever is told.
+    pub(crate) fn tell_after(points: u64) -> Arc<Notify> {
+        set(Some(points), false)
+    }
+
+    fn set(points: Option<u64>, stops: bool) -> Arc<Notify> {
         let told = Arc::new(Notify::new());
         PLAN.with_borrow_mut(|plan| {
             if let Some(plan) = plan {
-                plan.crash = points.map(|points_left| Crash { points_left, told: told.clone() });
+                plan.crash = points.map(|points_left| Crash { points_left, told: told.clone(), stops });
             }
         });
         told
@@ -81,7 +95,11 @@ pub(crate) mod plan {
                 if let Some(crash) = &mut plan.crash {
                     if crash.points_left == 0 {
                         crash.told.notify_one();
-                        return Order::Stop;
+                        if crash.stops {
+                            return Order::Stop;
+                        }
+                        plan.crash = None;
+                        return Order::Yield(WHILE);
                     }
                     crash.points_left -= 1;
                 }

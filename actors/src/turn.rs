@@ -111,12 +111,12 @@ impl Turn {
         &self.core.message
     }
 
-    /// Returns the message that the turn serves; `None` for a turn that notes opened.
+    /// Returns the message that the turn serves; `None` for a turn that reports and notices opened.
     pub fn message(&self) -> Option<Arc<SurfaceMessage>> {
         self.look(|fold| fold.serving().message.clone())?
     }
 
-    /// Returns the message's text; empty for a turn that notes opened.
+    /// Returns the message's text; empty for a turn that reports and notices opened.
     pub fn text(&self) -> String {
         self.message().map(|message| text_of(&message.content)).unwrap_or_default()
     }
@@ -131,7 +131,7 @@ impl Turn {
         self.look(|fold| fold.surface().messages().cloned().collect()).unwrap_or_default()
     }
 
-    /// Returns the rank of this message among the `turn` messages that the session has begun to serve, from 0; `None` for a turn that notes opened.
+    /// Returns the rank of this message among those that the session has begun to serve, from 0; `None` for a turn that reports and notices opened.
     pub fn rank(&self) -> Option<usize> {
         self.message()?;
         self.look(|fold| usize::try_from(fold.begun()).ok()?.checked_sub(1))?

@@ -11,7 +11,7 @@ use greenroom_session::{
     event::{Body, EpochEnd, Event},
     fold::Fold,
     id::{Epoch, Order, SessionId},
-    message::{Control, InboxRecord},
+    message::InboxRecord,
     recover::begin_epoch,
     requests::{Answer, Outcome, answer},
     store::{Append, Close, Fence, Log, Op, Open, Refused},
@@ -24,6 +24,9 @@ use crate::{
     services::Services,
 };
 
+/// What a visitor asks: answered by the log as it is in the epoch of the visit.
+pub(crate) type Asked<'a> = &'a mut (dyn FnMut(&Log) -> Answer + Send);
+
 /// Answers a session's pending requests and this one, if there is one. Returns `None` if somebody else came first: then nothing of it was done.
 ///
 /// # Errors
@@ -31,7 +34,7 @@ use crate::{
 ///
 /// # Cancel safety
 /// What has been written stays; an epoch that is left open is closed by the next.
-pub(crate) async fn visit(services: &Arc<Services>, session: &SessionId, wish: Option<(&Control, &str)>) -> Result<Option<Vec<Outcome>>, ControlError> {
+pub(crate) async fn visit(services: &Arc<Services>, session: &SessionId, wish: Option<Asked<'_>>) -> Result<Option<Vec<Outcome>>, ControlError> {
     let id = session.clone();
     let mut log = services.readers.read(move |reader| reader.load(&id)).await.map_err(|error| ControlError::from_load(session, error))?;
     if let Some((seq, name)) = log.fold.unknown() {
@@ -89,7 +92,7 @@ impl Guest<'_> {
     }
 
     /// Writes all answers in one transaction. Returns those to the wish and to the requests, in this order; `None` if another epoch has begun.
-    async fn answer(&self, log: &mut Log, wish: Option<(&Control, &str)>) -> Result<Option<Vec<Outcome>>, ControlError> {
+    async fn answer(&self, log: &mut Log, wish: Option<Asked<'_>>) -> Result<Option<Vec<Outcome>>, ControlError> {
         let requests: Vec<InboxRecord> = log.fold.pending().filter(|record| record.message.control.is_some()).cloned().collect();
         let (mut events, mut take, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
         let now = self.services.now();
@@ -103,10 +106,11 @@ impl Guest<'_> {
             outcomes.push(answer.outcome);
             Ok::<_, ControlError>(())
         };
-        if let Some((control, by)) = wish {
-            let answer = answer(log, control, by);
+        if let Some(ask) = wish {
+            let answer = ask(log);
             give(answer, log)?;
         }
+        // What was taken back for the wish does not wait any more.
         for request in &requests {
             let Some(control) = &request.message.control else { continue };
             let answer = answer(log, control, request.message.source.kind()).to(request);

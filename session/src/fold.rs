@@ -474,7 +474,8 @@ impl Fold {
         }
     }
 
-    /// A `user/message` within a turn is the turn's message or a note that joined.
+    /// A `user/message` within a turn is the turn's message or a note that joined. What the user steers an idle session with is the message of the turn that it
+    /// opens; what children say is not.
     fn heard(&mut self, seq: Seq) {
         let Some(node) = self.surface.node(seq) else { return };
         if self.head.open.as_ref().is_some_and(|open| open.message == node.message.id)

@@ -221,6 +221,28 @@ pub fn withdraw(target: &MessageId, standing: &Standing, by: &str) -> Answer {
     }
 }
 
+/// Takes back everything of `waiting` that waits for a turn of its own, in order. `by` is recorded.
+pub fn withdraw_all<'a>(waiting: impl IntoIterator<Item = &'a InboxRecord>, by: &str) -> Answer {
+    let mut answer = Answer::refused(Outcome::NotPending);
+    for record in waiting.into_iter().filter(|record| record.message.kind == MessageKind::Turn) {
+        answer.outcome = Outcome::Done;
+        answer.bodies.push(Body::MessageWithdrawn { message: record.message.id.clone(), by: by.to_owned() });
+        answer.taken.push(record.order);
+    }
+    answer
+}
+
+/// Takes back everything of `waiting` that waits for a turn of its own, and ends the turn that nobody runs as [`interrupt`] does. Where there is nothing of
+/// either nothing is written.
+pub fn cancel<'a>(head: &Head, turn: Option<u64>, waiting: impl IntoIterator<Item = &'a InboxRecord>, cause: &str) -> Answer {
+    let (mut answer, ended) = (withdraw_all(waiting, cause), interrupt(head, turn, cause));
+    if answer.bodies.is_empty() {
+        return ended;
+    }
+    answer.bodies.extend(ended.bodies);
+    answer
+}
+
 /// Answers a request that no running turn answers, on what a loaded log says.
 pub fn answer(log: &Log, control: &Control, by: &str) -> Answer {
     match control {
@@ -336,6 +358,34 @@ mod tests {
         ] {
             let answer = answer(&log, &Control::Withdraw { target: id(target) }, "user");
             assert_eq!((answer.outcome, answer.bodies, answer.taken), expected, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_cancel_takes_back_what_waits_for_a_turn_and_ends_the_turn_that_nobody_runs() {
+        let turn = |name: &str| Message::turn(name, "x", Source::User, 0).unwrap();
+        let note = |name: &str, quiet| Message::note(id(name), "x", Source::User, 0, quiet).unwrap();
+        let waiting = || vec![turn("one"), turn("held"), note("steer", false), note("inject", true), turn("two")];
+        let back = |name: &str| Body::MessageWithdrawn { message: id(name), by: "user".into() };
+        let all = || vec![back("one"), back("held"), back("two")];
+        let cut_off = || vec![start(1, "m", 1), end(1, TurnEnd::Interrupted)];
+        for (what, bodies, waiting, named, expected) in [
+            ("nothing goes on", vec![], vec![], None, (Outcome::NotRunning, vec![], vec![])),
+            ("notes alone wait", vec![], vec![note("steer", false), note("inject", true)], None, (Outcome::NotRunning, vec![], vec![])),
+            ("messages wait", vec![], waiting(), None, (Outcome::Done, all(), vec![7, 8, 11])),
+            ("a turn is open", vec![start(1, "m", 1)], waiting(), None, (Outcome::Done, [all(), vec![aborted(1)]].concat(), vec![7, 8, 11])),
+            ("another turn is open", vec![start(1, "m", 1)], vec![turn("one")], Some(2), (Outcome::Done, vec![back("one")], vec![7])),
+            ("a turn was cut off", cut_off(), vec![], None, (Outcome::Done, vec![start(2, "m", 2), aborted(2)], vec![])),
+            ("and a message waits", cut_off(), vec![turn("one")], None, (Outcome::Done, vec![back("one"), start(2, "m", 2), aborted(2)], vec![7])),
+        ] {
+            let log = log(bodies, waiting);
+            let answer = cancel(log.fold.head(), named, log.fold.pending(), "user");
+            assert_eq!((answer.outcome, answer.bodies.clone(), answer.taken), expected, "{what}");
+            let mut fold = log.fold;
+            for body in answer.bodies {
+                fold.apply_event(&body.at(fold.head().next_seq, 0)).unwrap();
+            }
+            assert_eq!(fold.pending().filter(|record| record.message.kind == MessageKind::Turn).count(), 0, "{what}");
         }
     }
 

@@ -3,6 +3,7 @@
 #![cfg(feature = "sqlite")]
 
 mod author;
+mod cancelling;
 mod catalog;
 mod cycles;
 #[cfg(feature = "cli")]
@@ -14,6 +15,7 @@ mod limits;
 mod listing;
 #[cfg(feature = "cli")]
 mod meet;
+mod mechanics;
 mod persistence;
 mod played;
 mod publish;

@@ -4,12 +4,13 @@
 //! nothing but warmth.
 //!
 //! **Messages.** `Go`, `Requests` and `Shutdown` from the Registry, `Wake` from whoever delivered, `Slot` and `TurnDone` from its own tasks, `Ask` from the
-//! parent or the host.
+//! parent or the host, `Cancel` from the host.
 //! **State.** The log's fold and the behaviour; rebuilt from the log by `start`. Which messages wait is known to the store alone.
 //! **Order.** The next turn is the pending message of the smallest order, taken in the transaction that writes `turn/start`.
 //! **End.** Settles when the store says that nothing is pending and the Registry that no child is owned. A crash mid-turn leaves an open turn, closed by the
 //! next epoch and served again. The guard in the state reports every end, also after a panic.
 
+mod cancel;
 mod requests;
 mod settle;
 mod start;
@@ -54,6 +55,7 @@ use crate::{
     turn_core::TurnCore,
 };
 
+pub(crate) use cancel::Call;
 #[cfg(test)]
 pub(crate) use settle::plant;
 pub(crate) use settle::{notice, told};
@@ -79,6 +81,8 @@ pub(crate) enum ActivationMessage {
         /// Gets the answer when it is durable.
         reply: oneshot::Sender<Answered>,
     },
+    /// End what goes on, and take back what waits for a turn of its own.
+    Cancel(Call),
     /// Another process may have left a request in the inbox.
     Requests,
     /// The interrupted turn did not heed its cancellation.
@@ -290,6 +294,7 @@ impl ActivationState {
             }
             ActivationMessage::TurnDone(done) => self.turn_done(myself, *done).await,
             ActivationMessage::Ask { control, by, reply } => self.asked(myself, control, by, reply).await,
+            ActivationMessage::Cancel(call) => self.cancel(myself, call).await,
             ActivationMessage::Requests => self.look_for_requests(myself).await,
             ActivationMessage::Overdue { turn } => self.overdue(myself, turn).await,
             ActivationMessage::Shutdown { reason } => self.begin_shutdown(myself, reason).await,

@@ -33,7 +33,7 @@ pub(super) enum Asker {
 
 impl Running {
     /// Notes that somebody asked for its end, and tells whether the turn is ended for that: one that a shutdown ends is served again.
-    fn note(&mut self, asker: Asker) -> bool {
+    pub(super) fn note(&mut self, asker: Asker) -> bool {
         if matches!(self.ended_by, Some(TurnReason::Disposed)) {
             return false;
         }
@@ -143,17 +143,17 @@ impl ActivationState {
     }
 
     /// Returns the turn that runs, if it is the one that is meant.
-    fn runs(&mut self, turn: Option<u64>) -> Option<&mut Running> {
+    pub(super) fn runs(&mut self, turn: Option<u64>) -> Option<&mut Running> {
         self.running.as_mut().filter(|running| turn.is_none_or(|turn| turn == running.turn))
     }
 
     /// Goes on with what is left, where no turn runs that does so at its end.
-    async fn go_on(&mut self, myself: &ActorRef<ActivationMessage>) -> Outcome {
+    pub(super) async fn go_on(&mut self, myself: &ActorRef<ActivationMessage>) -> Outcome {
         if self.running.is_some() { Ok(Next::Stay) } else { self.proceed(myself).await }
     }
 
     /// Writes an answer in one transaction.
-    async fn give(&mut self, answer: Answer) -> Result<(), WriteError> {
+    pub(super) async fn give(&mut self, answer: Answer) -> Result<(), WriteError> {
         if answer.bodies.is_empty() {
             return Ok(());
         }

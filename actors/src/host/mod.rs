@@ -1,5 +1,8 @@
 //! The host: the authority of whoever owns the store, and the handles that keep roots.
 
+mod cancel;
+mod deliver;
+mod idle;
 mod publish;
 mod root;
 
@@ -27,11 +30,11 @@ use crate::{
     live::LiveView,
     occurrence::Occurrence,
     query::{self, EventLine, EventWindow, Page, QueryMessage, SessionPage, Trace, Window},
-    reach::takes_messages,
     registry::RegistryMessage,
     services::Services,
 };
 
+pub use cancel::{Cancel, Cancelled, Cause};
 pub use root::{NewRoot, RootError, RootHandle};
 
 /// The authority of whoever owns the store.
@@ -141,28 +144,7 @@ impl Host {
     /// # Cancel safety
     /// The message may have been accepted.
     pub async fn send(&self, session: &SessionId, text: impl Into<String>, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
-        let mut current = self.current.clone();
-        // Marks this generation as seen, so that a change is one to the next.
-        let mut services = current.borrow_and_update().clone();
-        let id = id.unwrap_or_else(|| services.message_id());
-        let message = Arc::new(Message::turn(&id, text, Source::User, services.now())?);
-        for again in [true, false] {
-            if services.is_ending() || (services.is_draining() && !again) {
-                return Err(DeliverError::Draining);
-            }
-            let live = services.live.get(session);
-            takes_messages(&services, session, live.as_deref()).await?;
-            match services.accept(session, live.as_deref(), None, message.clone()).await {
-                Ok(_) => return Ok(id),
-                Err(WriteError::Ended) if again => {
-                    // The same id is safe: ask the next generation.
-                    drop(tokio::time::timeout(services.config.start_deadline, current.changed()).await);
-                    services = self.services();
-                }
-                Err(error) => return Err(DeliverError::from_write(session, error)),
-            }
-        }
-        Err(DeliverError::Write(WriteError::Ended))
+        self.deliver(session, id, |id, now| Message::turn(id, text, Source::User, now)).await
     }
 
     /// Ends the turn that is under way in a session, as `aborted`, which is final; its queue goes on. Returns the number of the turn.

@@ -2,6 +2,7 @@
 
 mod audit;
 mod authority;
+mod cancel;
 mod catalog;
 mod codes;
 mod effects;

@@ -210,6 +210,8 @@ pub(super) struct Ledger {
     pub(super) accepted: Mutex<Vec<(String, SessionId, MessageId)>>,
     pub(super) runs: Mutex<Vec<(SessionId, u64, MessageId, u32)>>,
     pub(super) told: Mutex<Vec<(SessionId, Told)>>,
+    /// What was accepted and has no turn of its own, so that nobody can take it back.
+    pub(super) notes: Mutex<Vec<MessageId>>,
     pub(super) complaints: Mutex<Vec<String>>,
     /// Whether hosts play sessions in this world: they serve what they say themselves before what waits.
     pub(super) played: AtomicBool,
@@ -234,9 +236,14 @@ impl Ledger {
         lock(&self.told).push((session.clone(), told));
     }
 
-    /// Returns what was accepted for a session.
+    /// Returns what was accepted for a session and is no note.
     pub(super) fn messages_of(&self, session: &SessionId) -> Vec<MessageId> {
-        lock(&self.accepted).iter().filter(|(_, receiver, _)| receiver == session).map(|(.., message)| message.clone()).collect()
+        let notes = lock(&self.notes);
+        lock(&self.accepted)
+            .iter()
+            .filter(|(_, receiver, message)| receiver == session && !notes.contains(message))
+            .map(|(.., message)| message.clone())
+            .collect()
     }
 
     /// Notes an acceptance; each sender's in the order in which it was told. The same acceptance again is one.

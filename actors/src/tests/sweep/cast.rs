@@ -8,15 +8,17 @@ use std::{
 use futures::future::join_all;
 use greenroom_session::{
     clock::{ManualClock, SeededIds},
-    id::SessionId,
+    event::{Body, Event, TurnEnd as Ended},
+    id::{MessageId, SessionId},
 };
 
 use crate::{
     Config, Delegate, Host, Turn, TurnEnd, TurnError,
     error::ControlError,
+    host::{Cancel, Cause},
     race::plan::roll,
     registry::RegistryMessage,
-    tests::support::{Ledger, PATIENCE, Told, Witness, quiet},
+    tests::support::{Ledger, PATIENCE, Told, Witness, lock, quiet},
 };
 
 /// Yields a few times, sometimes often.
@@ -152,6 +154,109 @@ pub(super) async fn interrupt(host: &Host, session: &SessionId, book: &Ledger) {
         Err(ControlError::NotRunning(_)) => {}
         Err(error) => book.complain(format!("{session} could not be interrupted: {error}")),
     }
+}
+
+/// Says `count` things to random receivers in one of the three ways.
+pub(super) async fn say(host: &Host, name: &str, receivers: &[SessionId], count: u32, book: &Ledger, may_fail: bool) {
+    for number in 0..count {
+        dawdle().await;
+        let receiver = &receivers[usize::try_from(roll(u32::try_from(receivers.len()).unwrap())).unwrap()];
+        let text = format!("{name} {number}");
+        let way = roll(4);
+        let said = match way {
+            0 => host.steer(receiver, text, None).await,
+            1 => host.inject(receiver, text, None).await,
+            _ => host.send(receiver, text, None).await,
+        };
+        match said {
+            Ok(id) => {
+                if way < 2 {
+                    lock(&book.notes).push(id.clone());
+                }
+                book.accepted(name, receiver, id);
+            }
+            Err(_) if may_fail => {}
+            Err(error) => book.complain(format!("{name} could not say {number}: {error}")),
+        }
+    }
+}
+
+/// Cancels random sessions in random ways.
+pub(super) async fn cancel(host: &Host, sessions: &[SessionId], times: u32, book: &Ledger, may_fail: bool) {
+    for _ in 0..times {
+        for _ in 0..roll(40) {
+            tokio::task::yield_now().await;
+        }
+        let session = &sessions[usize::try_from(roll(u32::try_from(sessions.len()).unwrap())).unwrap()];
+        if let Err(error) = try_cancel(host, session, book).await
+            && !may_fail
+        {
+            book.complain(format!("{session} could not be cancelled: {error}"));
+        }
+    }
+}
+
+/// Cancels a session in a random way.
+pub(super) async fn cancel_now(host: &Host, session: &SessionId, book: &Ledger) {
+    if let Err(error) = try_cancel(host, session, book).await {
+        book.complain(format!("{session} could not be cancelled: {error}"));
+    }
+}
+
+async fn try_cancel(host: &Host, session: &SessionId, book: &Ledger) -> Result<(), ControlError> {
+    let how = Cancel { keep_inbox: roll(2) == 0, cause: if roll(2) == 0 { Cause::User } else { Cause::Host }, patience: PATIENCE };
+    let before = book.messages_of(session);
+    let cancelled = host.cancel(session, how).await?;
+    if !how.keep_inbox {
+        let events = host.services().store.reader().unwrap().events(session, 0, usize::MAX).unwrap();
+        for message in before.iter().filter(|message| !has_end(&events, message)) {
+            book.complain(format!("{message} of {session} goes on after {cancelled:?}"));
+        }
+    }
+    if how.keep_inbox && !cancelled.withdrawn.is_empty() {
+        book.complain(format!("{session} was to keep its queue: {cancelled:?}"));
+    }
+    if let Some(turn) = cancelled.turn {
+        book.told(session, Told::Ended(turn));
+    }
+    for message in cancelled.withdrawn {
+        book.told(session, Told::Withdrawn(message));
+    }
+    Ok(())
+}
+
+/// Sends one message and waits until its receiver is idle: by then the message has come to its end.
+pub(super) async fn wait_idle(host: &Host, store: &Witness, name: &str, session: &SessionId, book: &Ledger, may_fail: bool) {
+    dawdle().await;
+    let Ok(message) = host.send(session, name, None).await else {
+        if !may_fail {
+            book.complain(format!("{name} could not send"));
+        }
+        return;
+    };
+    book.accepted(name, session, message.clone());
+    match host.when_idle(session).await {
+        Ok(()) => {
+            if !has_end(&store.events(session), &message) {
+                book.complain(format!("{session} was said to be idle before {message} had its end"));
+            }
+        }
+        Err(_) if may_fail => {}
+        Err(error) => book.complain(format!("{session} does not come to rest: {error}")),
+    }
+}
+
+fn has_end(events: &[Event], message: &MessageId) -> bool {
+    let mut serves = false;
+    events.iter().any(|event| match &event.body {
+        Body::MessageWithdrawn { message: of, .. } => of == message,
+        Body::TurnStart { message: of, .. } => {
+            serves = of == message;
+            false
+        }
+        Body::TurnEnd { reason, .. } => serves && !matches!(reason, Ended::Interrupted | Ended::Disposed),
+        _ => false,
+    })
 }
 
 /// Takes back one of the messages that a session was sent.

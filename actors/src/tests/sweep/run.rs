@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    cancels::{cancel_against_settle, cancel_against_shutdown, cancel_against_turns, cancel_from_outside},
     crashes::{deliver_against_crash, deliver_against_kill, shutdown_against_delivery, take_over_from_the_living},
     publishing::{publish_against_delivery, publish_against_shutdown, publish_against_the_end_of_a_generation},
     requests::{interrupt_against_end, requests_against_crash, requests_from_outside, withdraw_against_claim},
@@ -26,7 +27,7 @@ const SEEDS: u64 = 3_000;
 
 type World = fn(&Witness, &Arc<Ledger>);
 
-const WORLDS: [(&str, World); 15] = [
+const WORLDS: [(&str, World); 19] = [
     ("deliver against settle", deliver_against_settle),
     ("deliver against crash", deliver_against_crash),
     ("deliver against the kill of an activation", deliver_against_kill),
@@ -42,6 +43,10 @@ const WORLDS: [(&str, World); 15] = [
     ("publish against delivery", publish_against_delivery),
     ("publish against shutdown", publish_against_shutdown),
     ("publish against the end of a generation", publish_against_the_end_of_a_generation),
+    ("cancel against turns", cancel_against_turns),
+    ("cancel against settle", cancel_against_settle),
+    ("cancel against shutdown", cancel_against_shutdown),
+    ("cancel from another process", cancel_from_outside),
 ];
 
 /// Runs one seed and returns what is wrong with what it left, and the points that it hit.

@@ -56,6 +56,9 @@ const fn code(name: &'static str, exit: Exit, help: &'static str) -> Code {
 
 /// Every code of greenroom, in alphabetical order.
 pub(crate) const CODES: &[Code] = &[
+    code("ACTIVATION_FAILED", Exit::Failed, "nothing is lost: what was under way is served again; `greenroom log ID` shows what led to it"),
+    code("ACTIVATION_SETUP_RELEASE_FAILED", Exit::Failed, "the session ended all the same; the failures say what its set-up has left behind"),
+    code("ACTIVATION_SETUP_REVOKED", Exit::Failed, "nothing is lost: the session is started again without what was removed"),
     code("AGENT_UNAVAILABLE", Exit::Usage, "this greenroom cannot play an agent of this kind; use a script or a command"),
     code("AGENT_UNKNOWN", Exit::Usage, "run with a program file that has an agent of this name; the messages wait until then"),
     code("ALIAS_TAKEN", Exit::NotAllowed, "give the child another `as`, or send to the one that has it"),

@@ -2,6 +2,7 @@
 
 mod publish;
 mod root;
+mod setup;
 
 use std::{fmt, sync::Arc, time::Duration};
 

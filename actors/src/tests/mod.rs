@@ -9,6 +9,7 @@ mod fifo;
 mod journal;
 mod limits;
 mod listing;
+mod pairs;
 mod publish;
 mod requests;
 mod retry;

@@ -7,6 +7,7 @@ mod codes;
 mod effects;
 mod fifo;
 mod journal;
+mod lifecycle;
 mod limits;
 mod listing;
 mod pairs;

@@ -224,7 +224,7 @@ async fn one_that_fails_rolls_the_earlier_ones_back_and_uses_no_attempt(world: &
     let runtime = world.runtime().await;
     let (host, diary) = (runtime.host(), Diary::default());
     let (applied, committed) = (["apply a", "apply b", "apply c"], ["commit a", "commit b"]);
-    for (id, part, code, expected) in [
+    for (id, middle, code, expected) in [
         ("r0", part("b", &diary).apply(|_| no("NO_DESK")), "NO_DESK", [&applied[..2], &["release a"]].concat()),
         ("r1", part("b", &diary).apply(panics), "PANIC", [&applied[..2], &["release a"]].concat()),
         ("r2", part("b", &diary).commit(|_| no("NO_DESK")), "NO_DESK", [&applied[..], &committed, &["release c", "release b", "release a"]].concat()),
@@ -233,10 +233,10 @@ async fn one_that_fails_rolls_the_earlier_ones_back_and_uses_no_attempt(world: &
         world.root(id);
         let born = events(world, id);
         let mut told = runtime.subscribe();
-        let _a = host.register_setup(crate::setup::part("a", &diary));
-        let failing = host.register_setup(part);
+        let first = host.register_setup(part("a", &diary));
+        let failing = host.register_setup(middle);
         // Nor does what comes after it matter.
-        let _c = host.register_setup(crate::setup::part("c", &diary).commit(|_| no("NEVER")));
+        let last = host.register_setup(part("c", &diary).commit(|_| no("NEVER")));
         let expected: Vec<_> = expected.into_iter().map(|what| format!("{what} {id}")).collect();
         assert_eq!(runtime.resume(&sid(id)).await.unwrap_err().code(), code, "{id}");
         assert_eq!(diary.take(), expected);
@@ -246,7 +246,7 @@ async fn one_that_fails_rolls_the_earlier_ones_back_and_uses_no_attempt(world: &
         assert!(world.reader().leases(None).unwrap().is_empty());
         let codes = refusals(&mut told);
         assert!(codes.len() > 1 && codes.iter().all(|told| *told == code), "{codes:?}");
-        drop((_a, failing, _c));
+        drop((first, failing, last));
         diary.take();
         host.recover(None).await.unwrap();
         assert!(host.quiescent(&sid(id)).await.unwrap().is_empty());
@@ -274,12 +274,11 @@ async fn one_that_is_removed_while_a_session_is_set_up_refuses_the_start(world: 
         };
         let does = |part: Part| if when == "apply" { part.apply(remove(&held)) } else { part.commit(remove(&held)) };
         let (mut first, mut second) = (part("a", &diary), part("b", &diary));
-        match who {
-            // The later one removes the earlier one, which has been applied; and has been committed, where that comes first.
-            "another" => second = does(second),
-            "itself" => first = does(first),
-            // The other way round: what comes next is gone when its time has come.
-            _ => first = does(first),
+        // The later one removes the earlier one, which has been applied, and committed where that comes first; or the earlier one removes itself, or what comes next.
+        if who == "another" {
+            second = does(second);
+        } else {
+            first = does(first);
         }
         let (a, b) = (host.register_setup(first), host.register_setup(second));
         let _other = if who == "an earlier" {
@@ -428,7 +427,7 @@ async fn a_turn_finds_what_was_installed_until_it_is_taken_away(world: &World) {
     let runtime = world.start(clerk()).await;
     let (host, diary) = (runtime.host(), Diary::default());
     let white = host.register_setup(part("a", &diary).gives(Paper("white")));
-    let _more = host.register_setup(part("b", &diary).gives(Paper("grey")).gives(Ink("black")));
+    let more = host.register_setup(part("b", &diary).gives(Paper("grey")).gives(Ink("black")));
     let root = runtime.root("worker", "a desk").await.unwrap();
     let says = async || {
         root.send("What is there?").await.unwrap();
@@ -440,7 +439,7 @@ async fn a_turn_finds_what_was_installed_until_it_is_taken_away(world: &World) {
     assert_eq!(says().await, "grey, black");
     // Whoever lives already has nothing of what comes later.
     let _late = host.register_setup(part("c", &diary).gives(Paper("late")));
-    drop(_more);
+    drop(more);
     assert_eq!(says().await, "no paper, no ink");
     runtime.shutdown().await;
 }

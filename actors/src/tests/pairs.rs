@@ -21,9 +21,11 @@ pub(crate) struct Pairs {
     /// Who a session is must not change between its epochs.
     known: BTreeMap<SessionId, Identity>,
     begun: BTreeSet<(SessionId, Epoch)>,
-    ended: BTreeMap<(SessionId, Epoch), (EpochEnd, TurnEnd, Option<Arc<str>>)>,
+    ended: BTreeMap<(SessionId, Epoch), End>,
     wrong: Vec<String>,
 }
+
+type End = (EpochEnd, TurnEnd, Option<Arc<str>>);
 
 type Identity = (Option<SessionId>, Option<Arc<str>>, Option<Option<Mode>>);
 
@@ -50,7 +52,7 @@ impl Pairs {
                 if *resumed != (*epoch > 1) {
                     self.wrong.push(format!("{session} in epoch {epoch}: resumed is {resumed}"));
                 }
-                self.identify(session, (parent.clone(), provider.clone(), Some(*mode)));
+                self.identify(session, &(parent.clone(), provider.clone(), Some(*mode)));
             }
             Occurrence::Ended { session, epoch, parent, provider, reason, outcome, answer } => {
                 let key = (session.clone(), *epoch);
@@ -64,18 +66,18 @@ impl Pairs {
                     self.wrong.push(format!("{session} in epoch {epoch}: an empty answer"));
                 }
                 let mode = self.known.get(session).and_then(|(.., mode)| *mode);
-                self.identify(session, (parent.clone(), provider.clone(), mode));
+                self.identify(session, &(parent.clone(), provider.clone(), mode));
             }
             _ => {}
         }
     }
 
-    fn identify(&mut self, session: &SessionId, identity: Identity) {
+    fn identify(&mut self, session: &SessionId, identity: &Identity) {
         if identity.1.as_deref() == Some("") {
             self.wrong.push(format!("{session} has an empty provider"));
         }
         let known = self.known.entry(session.clone()).or_insert_with(|| identity.clone());
-        if *known != identity {
+        if *known != *identity {
             self.wrong.push(format!("{session} is {identity:?} and was {known:?}"));
         }
     }
@@ -143,10 +145,8 @@ fn facts(events: &[Event]) -> BTreeMap<Epoch, Facts> {
             Body::UserMessage(message) if serves.as_ref() == Some(&message.id) && !message.source.kind().starts_with("subagent-") => {
                 asked.insert(message.id.clone());
             }
-            Body::TurnEnd { reason, .. } => {
-                if *reason != TurnEnd::Completed || serves.take().is_some_and(|message| asked.contains(&message)) {
-                    facts.outcome = reason.clone();
-                }
+            Body::TurnEnd { reason, .. } if *reason != TurnEnd::Completed || serves.as_ref().is_some_and(|message| asked.contains(message)) => {
+                facts.outcome = reason.clone();
             }
             Body::AssistantMessage { message, .. } => facts.answer = Some(text_of(&message.content)).filter(|text| !text.is_empty()).or(facts.answer.take()),
             _ => {}
@@ -188,7 +188,9 @@ fn what_no_runtime_should_tell_is_found() {
         (vec![begun(1, Some("spawn"), true), ended(1, "p")], "resumed is true"),
     ] {
         let mut pairs = Pairs::default();
-        told.iter().for_each(|occurrence| pairs.see(occurrence));
+        for occurrence in &told {
+            pairs.see(occurrence);
+        }
         let wrong = pairs.wrong();
         assert_eq!(wrong.is_empty(), expected.is_empty(), "{wrong:?}");
         assert!(wrong.first().is_none_or(|wrong| wrong.contains(expected)), "{wrong:?} and not {expected}");

@@ -142,7 +142,7 @@ impl Witness {
         let mut pairs = Pairs::default();
         let mut told = lock(&self.seen.told);
         // All of them, or an end might be missed.
-        if !told.iter_mut().fold(true, |whole, occurrences| pairs.hear(occurrences) && whole) {
+        if !told.iter_mut().all(|occurrences| pairs.hear(occurrences)) {
             return vec!["too much was told".into()];
         }
         let sessions = pairs.sessions();

@@ -302,6 +302,17 @@ async fn one_that_is_removed_while_a_session_is_set_up_refuses_the_start(world: 
         assert_eq!(attempts(world, id), [1]);
         diary.take();
     }
+    // Nobody has to ask again.
+    world.root("late");
+    let (held, mut turns) = (Held::default(), runtime.subscribe());
+    let remove = held.clone();
+    held.keep(host.register_setup(part("a", &diary).apply(move |_| {
+        remove.remove();
+        Ok(())
+    })));
+    host.send(&sid("late"), "hello", None).await.unwrap();
+    until(&mut turns, |occurrence| matches!(occurrence, Occurrence::TurnEnded { session, .. } if *session == sid("late"))).await;
+    assert_eq!(attempts(world, "late"), [1]);
     runtime.shutdown().await;
 }
 

@@ -172,9 +172,6 @@ impl Slot {
         let mut cell = self.lock();
         // Back into its place, from where it is released in any case.
         cell.installation = Some(installation);
-        if cell.revoked {
-            return Err(committed.err());
-        }
         cell.things = committed.map_err(Some)?;
         Ok(())
     }

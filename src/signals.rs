@@ -30,6 +30,8 @@ impl Signals {
     pub(crate) async fn next(&mut self) -> u8 {
         let Some((interrupt, terminate, hangup)) = &mut self.0 else { return pending().await };
         tokio::select! {
+            // Which of several came first is not known; that they are told in one order is what makes each run alike.
+            biased;
             Some(()) = interrupt.recv() => 2,
             Some(()) = terminate.recv() => 15,
             Some(()) = hangup.recv() => 1,

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use greenroom::actors::{catalog, query::Page};
 use greenroom_session::{
     id::{MessageId, SessionId},
     line::{Line, write_line},
@@ -166,8 +167,8 @@ fn timed(what: impl FnOnce() -> Outcome<usize>) -> Outcome<f64> {
 }
 
 fn list(reader: &mut dyn Reader, parent: &SessionId) -> Outcome<usize> {
-    let family = reader.family(Some(parent), None, usize::MAX, false)?;
-    Ok(family.iter().filter(|(_, described)| described.is_ok()).count())
+    let listing = catalog::read_children(reader, Some(parent), &Page::default(), false)?;
+    Ok(listing.entries.iter().filter(|entry| entry.listed().is_some()).count())
 }
 
 fn look(folder: &Path) -> Outcome<usize> {

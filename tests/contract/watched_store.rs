@@ -25,12 +25,13 @@ pub(crate) struct WatchedStore {
 
 impl Store for WatchedStore {
     fn commit(&self, ops: &[Op]) -> Result<Vec<Result<Done, Refused>>, CommitError> {
+        let together = self.watch.begin("", Call::Commit);
         let plans: Vec<Plan> = ops.iter().map(|op| self.watch.begin(op.session().as_str(), Call::Commit)).collect();
         if plans.iter().any(|plan| plan.fault.is_some()) {
             return Err(CommitError::NotCommitted(Fault::of_store()));
         }
         let done = self.store.commit(ops);
-        plans.into_iter().fold(done, |done, plan| plan.end(done))
+        together.end(plans.into_iter().fold(done, |done, plan| plan.end(done)))
     }
 
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
@@ -202,7 +203,9 @@ impl Reader for WatchedReader {
     }
 
     fn sessions(&mut self, after: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError> {
-        self.reader.sessions(after, limit)
+        let plan = self.watch.begin("", Call::Sessions);
+        let answer = if plan.fault.is_some() { Err(Fault::of_store()) } else { self.reader.sessions(after, limit) };
+        plan.end(answer)
     }
 
     fn count(&mut self) -> Result<u64, StoreError> {

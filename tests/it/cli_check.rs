@@ -116,7 +116,7 @@ fn the_index_is_derived_again() {
     let healthy = desk.run(&["list", "root-one", "--json"]);
     raw(
         &desk,
-        "UPDATE summary SET head = '{}', work = 7; DELETE FROM tally; INSERT INTO orphan VALUES('nobody'); INSERT INTO summary SELECT 99, head, 1, 1, '', 1, NULL, NULL FROM summary WHERE sid = 1",
+        "UPDATE summary SET head = '{}', work = 7; DELETE FROM tally; INSERT INTO orphan VALUES('nobody'); INSERT INTO summary SELECT 99, head, 1, 1, '', 1, 1, NULL, NULL FROM summary WHERE sid = 1",
     );
     assert_eq!(desk.run(&["check"]).exit, 7);
     assert_eq!(desk.run(&["list", "root-one", "--json"]), healthy);

@@ -37,6 +37,7 @@ mod cli_terminal;
 mod cli_verbs;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod codes;
+mod contract;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod control;
 #[cfg(all(feature = "cli", feature = "sqlite"))]

@@ -15,10 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::{descendants::Gathering, describe::listing};
 use crate::{
-    agent::answered,
-    error::{ListError, QueryError},
+    error::ListError,
     live::LiveTable,
-    query::{Page, QueryMessage, Then},
+    query::{Page, QueryMessage, Then, ask_actor},
     services::Services,
 };
 
@@ -133,25 +132,11 @@ impl CatalogState {
     }
 }
 
-/// Asks the Catalog and waits. A cancellation that is seen at any point is the answer, whatever else there is, and is seen at once; the read stops at its next
-/// step, also if the call itself is given up.
+/// Asks the Catalog and waits, as [`ask_actor`] does.
 pub(crate) async fn ask<T>(
     services: &Services,
     cancel: &CancellationToken,
     message: impl FnOnce(CancellationToken, Reply<T>) -> CatalogMessage,
 ) -> Result<T, ListError> {
-    let Some(catalog) = &services.catalog else { return Err(ListError::QueryUnavailable) };
-    if cancel.is_cancelled() {
-        return Err(ListError::Cancelled);
-    }
-    let token = cancel.child_token();
-    let _stops = token.clone().drop_guard();
-    let (reply, listing) = oneshot::channel();
-    if catalog.send_message(message(token, reply)).is_err() {
-        return Err(QueryError::Ended.into());
-    }
-    match cancel.run_until_cancelled(answered(listing, services.config.ask_deadline)).await {
-        Some(listing) if !cancel.is_cancelled() => listing,
-        _ => Err(ListError::Cancelled),
-    }
+    ask_actor(services.catalog.as_ref(), services, cancel, message).await
 }

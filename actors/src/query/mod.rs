@@ -23,7 +23,7 @@ use greenroom_session::{
     id::{Seq, SessionId},
     store::Log,
 };
-use ractor::{Actor, ActorProcessingErr, ActorRef};
+use ractor::{Actor, ActorProcessingErr, ActorRef, Message};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -227,25 +227,35 @@ impl QueryState {
     }
 }
 
-/// Asks the Query actor and waits. A cancellation that is seen at any point is the answer, and is seen at once; the read stops at its next step,
-/// also if the call itself is given up.
+/// Asks the Query actor and waits, as [`ask_actor`] does.
 pub(crate) async fn ask<T>(
     services: &Services,
     cancel: &CancellationToken,
     message: impl FnOnce(CancellationToken, Reply<T>) -> QueryMessage,
 ) -> Result<T, QueryError> {
-    let Some(query) = &services.query else { return Err(QueryError::Unavailable) };
+    ask_actor(services.query.as_ref(), services, cancel, message).await
+}
+
+/// Asks an actor that reads, which may not be there, and waits. A cancellation that is seen at any point is the answer, whatever else there is, and is seen
+/// at once; the read stops at its next step, also if the call itself is given up.
+pub(crate) async fn ask_actor<M: Message, T, E: From<QueryError>>(
+    actor: Option<&ActorRef<M>>,
+    services: &Services,
+    cancel: &CancellationToken,
+    message: impl FnOnce(CancellationToken, oneshot::Sender<Result<T, E>>) -> M,
+) -> Result<T, E> {
+    let actor = actor.ok_or(QueryError::Unavailable)?;
     if cancel.is_cancelled() {
-        return Err(QueryError::Cancelled);
+        return Err(QueryError::Cancelled.into());
     }
     let token = cancel.child_token();
     let _stops = token.clone().drop_guard();
     let (reply, answer) = oneshot::channel();
-    if query.send_message(message(token, reply)).is_err() {
-        return Err(QueryError::Ended);
+    if actor.send_message(message(token, reply)).is_err() {
+        return Err(QueryError::Ended.into());
     }
     match cancel.run_until_cancelled(answered(answer, services.config.ask_deadline)).await {
         Some(answer) if !cancel.is_cancelled() => answer,
-        _ => Err(QueryError::Cancelled),
+        _ => Err(QueryError::Cancelled.into()),
     }
 }

@@ -38,6 +38,7 @@
 //! - [`behavior`]: what an agent does with a message. [`turn`]: what it may use while doing so.
 //! - [`agent`]: the capability of a live session. [`delegate`]: what a child is to be. [`host`]: the authority of whoever owns the store.
 //! - [`catalog`]: the list of a parent's children. [`query`]: where a session comes from, and its events. Neither wakes anybody.
+//! - [`setup`]: what a host installs for every Activation. [`registration`]: how long.
 //! - [`occurrence`]: what subscribers hear. [`error`]: one enum per operation.
 //!
 //! The actors behind it, which nobody else talks to:
@@ -59,6 +60,7 @@ pub mod delegate;
 pub mod error;
 pub mod host;
 mod journal;
+mod lifecycle;
 mod live;
 mod log;
 pub mod occurrence;
@@ -68,8 +70,10 @@ pub mod query;
 mod race;
 mod reach;
 mod readers;
+pub mod registration;
 mod registry;
 mod services;
+pub mod setup;
 mod supervisor;
 pub mod system;
 pub mod turn;
@@ -87,6 +91,7 @@ pub use delegate::{Delegate, Delegated};
 pub use host::{Host, RootHandle};
 pub use occurrence::Occurrence;
 pub use published::{Publication, PublishedSession};
+pub use registration::Registration;
 pub use system::System;
 pub use turn::Turn;
 

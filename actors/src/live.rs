@@ -17,7 +17,7 @@ use greenroom_session::{
 use ractor::{ActorCell, ActorRef};
 use tokio::sync::Notify;
 
-use crate::{activation::ActivationMessage, log::SessionLog, published::PublishedMessage};
+use crate::{activation::ActivationMessage, log::SessionLog, published::PublishedMessage, setup::Installed};
 
 /// Who plays a live session.
 #[derive(Debug, Clone)]
@@ -35,6 +35,8 @@ pub(crate) struct LiveView {
     /// Whether its parent may send it messages; beside the log, so that senders do not wait for appends.
     pub(crate) continuable: bool,
     pub(crate) log: Arc<SessionLog>,
+    /// What contributions have set up.
+    pub(crate) installed: Installed,
     pub(crate) gate: Gate,
     pub(crate) player: Player,
     /// Told at every wake, so that a turn that waits can look for notes.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use greenroom_session::{
+    descriptor::Mode,
     event::{EpochEnd, TurnEnd},
     id::{Epoch, MessageId, SessionId},
 };
@@ -46,12 +47,21 @@ pub enum Occurrence {
         /// Its label.
         label: Option<Arc<str>>,
     },
-    /// An epoch began.
+    /// A session is live: it stands where others find it. Told once for an epoch that is played, by an agent or by a host; its
+    /// [`Occurrence::Ended`] follows, whatever becomes of it while the process lives. An epoch in which nobody plays, since it only answers requests, is not told of.
     Activated {
         /// The session.
         session: SessionId,
-        /// The epoch.
+        /// The epoch. No other pair has the same session and epoch.
         epoch: Epoch,
+        /// Its parent; `None` for a root.
+        parent: Option<SessionId>,
+        /// The provider that made it; `None` for what is no subagent.
+        provider: Option<Arc<str>>,
+        /// What kind of subagent it is; `None` for what is none.
+        mode: Option<Mode>,
+        /// Whether it has lived before.
+        resumed: bool,
     },
     /// A turn began.
     TurnStarted {
@@ -73,14 +83,34 @@ pub enum Occurrence {
         /// How.
         reason: TurnEnd,
     },
-    /// An epoch ended.
+    /// An epoch that was told of has ended. What it says of the work is of this epoch alone.
     Ended {
         /// The session.
         session: SessionId,
         /// The epoch.
         epoch: Epoch,
-        /// Why.
+        /// Its parent; `None` for a root.
+        parent: Option<SessionId>,
+        /// The provider that made it; `None` for what is no subagent.
+        provider: Option<Arc<str>>,
+        /// Why. [`EpochEnd::Failed`] and [`EpochEnd::Fenced`] are ends without order: the next epoch goes on from what is on disk.
         reason: EpochEnd,
+        /// How the last turn of this epoch ended; completed if there was none. A turn that only took notes counts if it did not complete. An end without order is an
+        /// error: the failed write's, or `ACTIVATION_FAILED`.
+        outcome: TurnEnd,
+        /// What the agent said last in this epoch; `None` if nothing, or if the end was without order.
+        answer: Option<Arc<str>>,
+    },
+    /// What set-up contributions had installed for an epoch was not released well. It is gone all the same, and the epoch's end is none the worse for it.
+    ReleaseFailed {
+        /// The session.
+        session: SessionId,
+        /// The epoch.
+        epoch: Epoch,
+        /// Stable code: `ACTIVATION_SETUP_RELEASE_FAILED`.
+        code: &'static str,
+        /// What failed, one text for each installation.
+        failures: Arc<[String]>,
     },
     /// A session with work could not be activated; the work stays pending.
     NotActivated {

@@ -15,6 +15,7 @@ use greenroom_session::{
 };
 use ractor::ActorRef;
 use tokio::sync::{Semaphore, broadcast};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     catalog::CatalogMessage,
@@ -28,6 +29,7 @@ use crate::{
     race::race_point,
     readers::Readers,
     registry::RegistryMessage,
+    setup::Setups,
 };
 
 /// What the actors of one generation share. A generation ends when one of its actors dies unasked.
@@ -48,6 +50,9 @@ pub(crate) struct Services {
     pub(crate) ending: AtomicBool,
     pub(crate) pins: Pins,
     pub(crate) played: Played,
+    pub(crate) setups: Setups,
+    /// Cancelled when this generation takes no new work, for starts that wait for others.
+    pub(crate) closing: CancellationToken,
     /// The generation after this one, and who was to be woken before it began.
     pub(crate) successor: OnceLock<Arc<Services>>,
     pub(crate) missed: Mutex<Vec<(SessionId, Option<SessionId>)>>,
@@ -79,6 +84,12 @@ impl Services {
 
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
+    }
+
+    /// Takes no new work from here on.
+    pub(crate) fn begin_draining(&self) {
+        self.draining.store(true, Ordering::Release);
+        self.closing.cancel();
     }
 
     pub(crate) fn is_draining(&self) -> bool {

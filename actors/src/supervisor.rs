@@ -20,6 +20,7 @@ use greenroom_session::{
 };
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::{Semaphore, broadcast, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     catalog::{Catalog, CatalogState},
@@ -32,6 +33,7 @@ use crate::{
     readers::Readers,
     registry::{Registry, RegistryArgs, RegistryMessage},
     services::Services,
+    setup::Setups,
 };
 
 /// What the supervisor is told.
@@ -108,7 +110,7 @@ impl Actor for Supervisor {
         }
         tracing::error!(%reason, "an actor of the runtime has died; a new generation begins");
         state.end_generation().await;
-        let kept = (state.services.pins.clone(), state.services.played.clone());
+        let kept = (state.services.pins.clone(), state.services.played.clone(), state.services.setups.clone());
         let (services, cells) = launch(&state.config, &state.store, &state.occurrences, state.with_query, kept).await?;
         for cell in &cells {
             cell.link(myself.get_cell());
@@ -126,7 +128,7 @@ impl Actor for Supervisor {
 impl SupervisorState {
     /// Ends what is left of a generation whose parts no longer fit together.
     async fn end_generation(&mut self) {
-        self.services.draining.store(true, Ordering::Release);
+        self.services.begin_draining();
         let live = self.services.live.all();
         for cell in &self.cells {
             cell.stop(Some("its generation has ended".into()));
@@ -149,7 +151,7 @@ impl SupervisorState {
 
     async fn shut_down(&mut self) {
         self.services.ending.store(true, Ordering::Release);
-        self.services.draining.store(true, Ordering::Release);
+        self.services.begin_draining();
         let (reply, drained) = oneshot::channel();
         if self.services.registry.send_message(RegistryMessage::Drain { reply }).is_ok() {
             let bound = self.config.shutdown_grace + self.config.interrupt_grace;
@@ -193,7 +195,7 @@ pub(crate) async fn launch(
     store: &Arc<dyn Store>,
     occurrences: &broadcast::Sender<Occurrence>,
     with_query: bool,
-    (pins, played): (Pins, Played),
+    (pins, played, setups): (Pins, Played, Setups),
 ) -> Result<(Arc<Services>, Vec<ActorCell>), ActorProcessingErr> {
     let readers = Readers::new(store.clone());
     let live = LiveTable::default();
@@ -226,6 +228,8 @@ pub(crate) async fn launch(
         ending: AtomicBool::new(false),
         pins,
         played,
+        setups,
+        closing: CancellationToken::new(),
         successor: OnceLock::new(),
         missed: Mutex::default(),
     });

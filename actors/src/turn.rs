@@ -1,6 +1,6 @@
 //! A turn: what a behaviour may use while it serves one message.
 
-use std::sync::Arc;
+use std::{any::Any, sync::Arc};
 
 use greenroom_session::{
     event::{Body, Role, SurfaceMessage},
@@ -186,6 +186,12 @@ impl Turn {
     /// Returns a token that is cancelled when the turn is interrupted or the runtime shuts down.
     pub fn cancelled(&self) -> CancellationToken {
         self.core.token().clone()
+    }
+
+    /// Returns the first thing of this type that set-up contributions have installed for this epoch, in the order of their registration; `None` when the contribution
+    /// that gave it has been removed.
+    pub fn installed<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
+        self.core.view.installed.find()
     }
 
     /// Returns this agent's capability; its effects are effects of this turn.

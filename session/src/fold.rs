@@ -159,7 +159,8 @@ pub struct Fold {
     serving_id: Option<MessageId>,
     serving: Serving,
     begun: u64,
-    outcome: Option<TurnEnd>,
+    /// The turn that decided it, and how that ended.
+    outcome: Option<(u64, TurnEnd)>,
     calls: Vec<UnansweredCall>,
     said: Option<(Seq, Arc<SurfaceMessage>)>,
     compaction: Compaction,
@@ -235,15 +236,25 @@ impl Fold {
         self.begun
     }
 
-    /// Returns what the agent said last, if it has said anything, compacted or not; what it inherited does not count, nor does a message without content.
+    /// Returns what the agent said last, if it has said anything, compacted or not; what it inherited does not count, nor does a message without text.
     pub fn last_said(&self) -> Option<&Arc<SurfaceMessage>> {
-        self.said.as_ref().map(|(_, message)| message)
+        self.last_said_since(0)
+    }
+
+    /// Returns what the agent said last, unless that was said before the event `since`.
+    pub fn last_said_since(&self, since: Seq) -> Option<&Arc<SurfaceMessage>> {
+        self.said.as_ref().filter(|(seq, _)| *seq >= since).map(|(_, message)| message)
     }
 
     /// Returns how the work on the newest message ended. A turn that only took notes counts if it did not complete, or if there was no other: it makes no
     /// failure good.
     pub fn outcome(&self) -> Option<&TurnEnd> {
-        self.outcome.as_ref()
+        self.outcome.as_ref().map(|(_, reason)| reason)
+    }
+
+    /// Returns the outcome, unless no turn after the turn `turn` has decided it.
+    pub fn outcome_after(&self, turn: u64) -> Option<&TurnEnd> {
+        self.outcome.as_ref().filter(|(decided_by, _)| *decided_by > turn).map(|(_, reason)| reason)
     }
 
     /// Returns the tool calls of the open step that have no result, in transcript order.
@@ -356,9 +367,9 @@ impl Fold {
                 }
                 self.calls.clear();
             }
-            Body::TurnEnd { reason, .. } => {
+            Body::TurnEnd { turn, reason } => {
                 if self.serving.message.is_some() || *reason != TurnEnd::Completed || self.outcome.is_none() {
-                    self.outcome = Some(reason.clone());
+                    self.outcome = Some((*turn, reason.clone()));
                 }
                 if reason.is_final() {
                     self.serving_id = None;
@@ -460,7 +471,8 @@ impl Fold {
             (Some((said, _)), Change::Replace { .. }) => self.surface.shadowed(change).iter().any(|node| node.seq == *said),
             _ => true,
         };
-        newest && !message.content.is_empty()
+        // A message that only calls tools, or only counts tokens, says nothing.
+        newest && message.content.iter().any(|block| matches!(block, Block::Text { text } if !text.is_empty()))
     }
 
     /// Takes note of the calls that a message asks for.

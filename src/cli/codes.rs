@@ -56,6 +56,9 @@ const fn code(name: &'static str, exit: Exit, help: &'static str) -> Code {
 
 /// Every code of greenroom, in alphabetical order.
 pub(crate) const CODES: &[Code] = &[
+    code("ACTIVATION_FAILED", Exit::Failed, "nothing is lost: what was under way is served again; `greenroom log ID` shows what led to it"),
+    code("ACTIVATION_SETUP_RELEASE_FAILED", Exit::Failed, "the session ended all the same; the failures say what its set-up has left behind"),
+    code("ACTIVATION_SETUP_REVOKED", Exit::Failed, "nothing is lost: the session is started again without what was removed"),
     code("AGENT_UNAVAILABLE", Exit::Usage, "this greenroom cannot play an agent of this kind; use a script or a command"),
     code("AGENT_UNKNOWN", Exit::Usage, "run with a program file that has an agent of this name; the messages wait until then"),
     code("ALIAS_TAKEN", Exit::NotAllowed, "give the child another `as`, or send to the one that has it"),
@@ -128,6 +131,7 @@ pub(crate) const CODES: &[Code] = &[
     code("NO_PROVIDER", Exit::Usage, "use one of the providers that the program file's documentation lists"),
     code("OPEN_TURN", Exit::Failed, "fork at an event before the turn's start, or after its end"),
     code("OUTPUT_FAILED", Exit::Failed, "look at where stdout goes: the disk may be full"),
+    code("PANIC", Exit::Failed, "a behaviour, or what sets sessions up, has a mistake; the message says what it panicked with"),
     code("PENDING", Exit::Failed, "messages wait; run the session first, or discard them: `greenroom rm --discard-pending`"),
     code("PROGRAM_INVALID", Exit::Usage, "correct the program file; nothing has been run"),
     code("PROMPT_MISSING", Exit::Usage, "give --prompt, or put `prompt` into the [run] table"),

@@ -11,19 +11,26 @@ mod damage;
 mod descendants;
 mod files;
 mod fork;
+mod lifecycle;
 mod limits;
 mod listing;
 #[cfg(feature = "cli")]
 mod meet;
 mod mechanics;
+#[path = "../../actors/src/tests/pairs.rs"]
+mod pairs;
 mod persistence;
 mod played;
 mod publish;
 mod query;
 mod residency;
+mod setup;
 mod watched;
 mod watched_store;
 mod world;
+
+/// Where the checker of pairs, which is shared with the tests of the actors, looks for it.
+use greenroom::Occurrence;
 
 /// A file that is no module would never be compiled, and its tests never run.
 #[test]

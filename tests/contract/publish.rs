@@ -100,7 +100,7 @@ pub(crate) fn sound(world: &World) {
     assert!(found.is_empty(), "{found:?}");
 }
 
-async fn until(occurrences: &mut Receiver<Occurrence>, wanted: impl Fn(&Occurrence) -> bool) {
+pub(crate) async fn until(occurrences: &mut Receiver<Occurrence>, wanted: impl Fn(&Occurrence) -> bool) {
     let wait = async { while !wanted(&occurrences.recv().await.unwrap()) {} };
     tokio::time::timeout(PATIENCE, wait).await.expect("what the test waits for does not happen");
 }

@@ -143,6 +143,11 @@ impl World {
         self.one(Op::Create(Create::root(NewSession::root(sid(id)), "worker", format!("root {id}")))).unwrap();
     }
 
+    /// Creates a root that a given behaviour plays.
+    pub(crate) fn root_of(&self, id: &str, agent: &str) {
+        self.one(Op::Create(Create::root(NewSession::root(sid(id)), agent, format!("root {id}")))).unwrap();
+    }
+
     /// Creates a healthy continuable child, labelled `child ID`, whose parent is in the store.
     pub(crate) fn child(&self, id: &str, parent: &str) {
         let depth = self.reader().header(&sid(parent)).unwrap().unwrap().depth;

@@ -45,12 +45,14 @@ use crate::{
     behavior::{Behavior, TurnEnd, TurnError},
     control::Answered,
     error::WriteError,
+    lifecycle::{Beginning, Pair},
     live::{Gate, LiveView, Player},
     log::SessionLog,
     occurrence::Occurrence,
     race::race_point,
     registry::{Incarnation, RegistryMessage},
     services::Services,
+    setup::Installed,
     turn::Turn,
     turn_core::TurnCore,
 };
@@ -124,7 +126,9 @@ pub(crate) struct ActivationArgs {
     pub(crate) services: Arc<Services>,
     pub(crate) header: Arc<Header>,
     pub(crate) epoch: Epoch,
+    pub(crate) beginning: Beginning,
     pub(crate) log: Arc<SessionLog>,
+    pub(crate) installed: Installed,
     /// Gets what is to be published.
     pub(crate) give: oneshot::Sender<Arc<LiveView>>,
     pub(crate) behavior: Box<dyn Behavior>,
@@ -137,7 +141,6 @@ pub(crate) struct ActivationArgs {
 }
 
 pub(crate) struct ActivationState {
-    services: Arc<Services>,
     view: Arc<LiveView>,
     behavior: Option<Box<dyn Behavior>>,
     next: Claim,
@@ -145,7 +148,9 @@ pub(crate) struct ActivationState {
     running: Option<Running>,
     asked: bool,
     shutdown: Option<EpochEnd>,
+    // After the behaviour, so that nothing of this epoch is left when the next may begin; before the services, so that there is somebody to tell.
     guard: EndGuard,
+    services: Arc<Services>,
 }
 
 /// What the last look into the inbox gave.
@@ -189,14 +194,16 @@ struct EndGuard {
     view: Arc<LiveView>,
     incarnation: Incarnation,
     reason: EpochEnd,
+    pair: Pair,
 }
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
         let knocked = self.view.gate.close().unwrap_or(true);
         let session = self.view.id().clone();
+        self.view.installed.release();
         if let Some(services) = self.services.upgrade() {
-            services.tell(|| Occurrence::Ended { session: session.clone(), epoch: self.view.epoch, reason: self.reason });
+            self.pair.end(&services, &self.view, self.reason, &TurnReason::Disposed);
         }
         drop(self.registry.send_message(RegistryMessage::Ended { session, incarnation: self.incarnation, reason: self.reason, knocked }));
     }
@@ -218,6 +225,7 @@ impl Actor for Activation {
             epoch: args.epoch,
             continuable,
             log: args.log,
+            installed: args.installed,
             gate: Gate::new(),
             player: Player::Agent(myself),
             news: Notify::new(),
@@ -228,10 +236,10 @@ impl Actor for Activation {
             view: view.clone(),
             incarnation: args.incarnation,
             reason: EpochEnd::Failed,
+            pair: Pair::new(args.beginning),
         };
         args.give.send(view.clone()).map_err(|_| "nobody waits for this start")?;
         Ok(ActivationState {
-            services: args.services,
             view,
             behavior: Some(args.behavior),
             next: args.opened.map_or(Claim::NotAsked, Claim::Turn),
@@ -240,6 +248,7 @@ impl Actor for Activation {
             asked: args.asked,
             shutdown: None,
             guard,
+            services: args.services,
         })
     }
 
@@ -302,8 +311,7 @@ impl ActivationState {
     }
 
     async fn go(&mut self, myself: &ActorRef<ActivationMessage>) -> Outcome {
-        let view = &self.view;
-        self.services.tell(|| Occurrence::Activated { session: view.id().clone(), epoch: view.epoch });
+        self.guard.pair.begin(&self.services, &self.view);
         if std::mem::take(&mut self.asked) {
             self.answer_requests(myself).await?;
         }
@@ -550,7 +558,7 @@ impl Drop for ActivationState {
     }
 }
 
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use greenroom_session::{
     check::{Class, lineage},
+    fold::Fold,
     header::Header,
     id::SessionId,
     recover::begin_epoch,
@@ -19,11 +20,13 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::{Activation, ActivationArgs};
 use crate::{
     error::{ActivateError, WriteError},
+    lifecycle::Beginning,
     live::LiveView,
     log::SessionLog,
     race::race_point,
     registry::{Incarnation, RegistryMessage},
     services::Services,
+    setup::{Installed, Setup},
 };
 
 /// Which session to start, and whether it is wanted without work.
@@ -99,12 +102,14 @@ async fn bring_up(
         }
         // Made before anything is written, so that a behaviour that cannot be made uses no attempt.
         let behavior = agent_of(services, &session, &fold)?();
+        let installed = set_up(services, &fold).await?;
         race_point!("before-open");
         // The last look before the write: what a generation that is over begins, the next one may not find.
         if services.is_draining() {
             return Err(ActivateError::Draining);
         }
         let (epoch, begin) = begin_epoch(&fold, services.now(), services.config.max_attempts);
+        let beginning = Beginning::of(&fold, &begin);
         // Without a slot no turn may run; a kept session opens without one and asks for it as any other.
         // Requests come before the first turn: what they are about must not begin meanwhile.
         let asked = fold.head().pending_controls > 0;
@@ -128,7 +133,7 @@ async fn bring_up(
         }
         // What waits is the store's affair from here on.
         fold.forget_inbox();
-        return publish(services, registry, fold, epoch, claimed, asked, slot, behavior, incarnation).await.map(Some);
+        return publish(services, registry, fold, (epoch, beginning), claimed, asked, slot, behavior, installed, incarnation).await.map(Some);
     }
     Err(ActivateError::NotResumable { session, reason: "its log kept moving".into(), code: "SEQ_CONFLICT" })
 }
@@ -139,7 +144,7 @@ fn closes_a_cycle(reader: &mut dyn Reader, header: &Header) -> Result<bool, Stor
     Ok(lineage(header, |id| reader.header(id))?.iter().any(|finding| finding.class == Class::LineageCycle))
 }
 
-fn agent_of(services: &Services, session: &SessionId, fold: &greenroom_session::fold::Fold) -> Result<crate::behavior::Factory, ActivateError> {
+fn agent_of(services: &Services, session: &SessionId, fold: &Fold) -> Result<crate::behavior::Factory, ActivateError> {
     if let Some((seq, name)) = fold.unknown() {
         return Err(ActivateError::NotResumable {
             session: session.clone(),
@@ -153,16 +158,33 @@ fn agent_of(services: &Services, session: &SessionId, fold: &greenroom_session::
     services.config.behaviors.get(agent).cloned().ok_or_else(|| ActivateError::AgentUnknown { session: session.clone(), agent: agent.to_owned() })
 }
 
+/// Has contributions set a session up, before anything of it is written. What they have installed is released if the start comes to nothing.
+async fn set_up(services: &Services, fold: &Fold) -> Result<Installed, ActivateError> {
+    if services.setups.is_empty() {
+        return Ok(Installed::default());
+    }
+    let setup = Setup::of(fold);
+    let installed = tokio::select! {
+        biased;
+        // Nobody waits for what would not be used.
+        () = services.closing.cancelled() => return Err(ActivateError::Draining),
+        installed = Installed::apply(&services.setups, &setup, &services.occurrences) => installed?,
+    };
+    installed.commit(&setup)?;
+    Ok(installed)
+}
+
 #[expect(clippy::too_many_arguments, reason = "the parts of one live session, put together in one place")]
 async fn publish(
     services: &Arc<Services>,
     registry: &ActorRef<RegistryMessage>,
-    fold: greenroom_session::fold::Fold,
-    epoch: u64,
+    fold: Fold,
+    (epoch, beginning): (u64, Beginning),
     opened: Option<Claimed>,
     asked: bool,
     slot: Option<OwnedSemaphorePermit>,
     behavior: Box<dyn crate::behavior::Behavior>,
+    installed: Installed,
     incarnation: Incarnation,
 ) -> Result<Arc<LiveView>, ActivateError> {
     let header = fold.header().clone();
@@ -175,7 +197,9 @@ async fn publish(
         services: services.clone(),
         header: header.clone(),
         epoch,
+        beginning,
         log,
+        installed,
         give,
         behavior,
         opened,

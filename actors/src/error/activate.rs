@@ -63,6 +63,19 @@ pub enum ActivateError {
         /// Who holds it.
         owner: String,
     },
+    /// A set-up contribution refused it; no attempt is used.
+    #[error("session {session} could not be set up: {reason}")]
+    Setup {
+        /// The session.
+        session: SessionId,
+        /// Why.
+        reason: String,
+        /// The contribution's code.
+        code: &'static str,
+    },
+    /// A set-up contribution was removed while the session was set up; it is started again without it.
+    #[error("session {0} was being set up by a contribution that was removed")]
+    SetupRevoked(SessionId),
     /// The start took too long.
     #[error("session {0} did not start in time")]
     Deadline(SessionId),
@@ -83,7 +96,8 @@ impl ActivateError {
         match self {
             Self::NotFound(_) => "SESSION_NOT_FOUND",
             Self::AgentUnknown { .. } => "AGENT_UNKNOWN",
-            Self::NotResumable { code, .. } => code,
+            Self::NotResumable { code, .. } | Self::Setup { code, .. } => code,
+            Self::SetupRevoked(_) => "ACTIVATION_SETUP_REVOKED",
             Self::Held { .. } => "SESSION_HELD",
             Self::Deadline(_) => "START_DEADLINE",
             Self::Draining => "DRAINING",

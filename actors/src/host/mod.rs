@@ -5,6 +5,7 @@ mod deliver;
 mod idle;
 mod publish;
 mod root;
+mod setup;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -343,7 +344,8 @@ impl Host {
         self.services().readers.read(move |reader| reader.message(&session, &message)).await
     }
 
-    /// Wakes the sessions of a tree (of all trees if `None`) that have work and that no live process holds. Returns them in the order in which they
+    /// Wakes the sessions of a tree (of all trees if `None`) that have work and that no live process holds, and those of this process whose epoch broke off and could not
+    /// be followed by another. Returns them in the order in which they
     /// are woken: those whose turn was cut off first, so that what keeps cutting turns off does not catch the same ones again.
     ///
     /// Starts are bounded by the configuration; what cannot run is reported by [`Occurrence::NotActivated`].
@@ -356,11 +358,16 @@ impl Host {
     pub async fn recover(&self, root: Option<&SessionId>) -> Result<Vec<SessionId>, StoreError> {
         let services = self.services();
         let root = root.cloned();
+        let (live, played, own) = (services.live.clone(), services.played.clone(), services.store.owner().clone());
         let found = services
             .readers
             .read(move |reader| {
                 let (mut found, mut unread) = (Vec::new(), Vec::new());
-                for id in reader.runnable(root.as_ref(), usize::MAX)? {
+                let mut wanted = reader.runnable(root.as_ref(), usize::MAX)?;
+                // Held by this process, with nobody behind it: no other looks after it.
+                let broken_off = |lease: &Lease| lease.owner == own && !live.is_resident(&lease.session) && played.of(&lease.session).is_none();
+                wanted.extend(reader.leases(root.as_ref())?.into_iter().filter(broken_off).map(|lease| lease.session));
+                for id in wanted {
                     match reader.header(&id) {
                         // Nobody but a host plays a fork.
                         Ok(Some(header)) if header.is_fork() => {}

@@ -22,6 +22,7 @@ use super::{PublishedSession, Started, let_go};
 use crate::{
     error::{PublishedError, WriteError},
     journal::Pending,
+    lifecycle::{Beginning, Pair},
     live::{LiveView, Player},
     log::NotPut,
     occurrence::Occurrence,
@@ -86,6 +87,9 @@ struct EndGuard {
     view: Arc<LiveView>,
     incarnation: Incarnation,
     reason: EpochEnd,
+    pair: Pair,
+    /// How a turn ended that was open at the end.
+    cut: TurnEnd,
     /// Whom to tell how the end went.
     ended: Option<(Ender, Result<(), WriteError>)>,
     /// Closed when everything else is done.
@@ -103,7 +107,7 @@ impl Drop for EndGuard {
             } else {
                 let_go(&services, &session, self.view.epoch);
             }
-            services.tell(|| Occurrence::Ended { session: session.clone(), epoch: self.view.epoch, reason: self.reason });
+            self.pair.end(&services, &self.view, self.reason, &self.cut);
         }
         drop(self.registry.send_message(RegistryMessage::Ended { session, incarnation: self.incarnation, reason: self.reason, knocked }));
         // After the Registry, so that whoever hears it may publish the session again.
@@ -118,6 +122,7 @@ pub(crate) struct PublishedArgs {
     pub(crate) services: Arc<Services>,
     pub(crate) registry: ActorRef<RegistryMessage>,
     pub(crate) incarnation: Incarnation,
+    pub(crate) beginning: Beginning,
     /// Makes the view, which holds the actor.
     pub(crate) view: Box<dyn FnOnce(Player) -> LiveView + Send>,
     pub(crate) give: oneshot::Sender<Arc<LiveView>>,
@@ -130,7 +135,7 @@ impl Actor for Published {
     type Arguments = PublishedArgs;
 
     async fn pre_start(&self, myself: ActorRef<PublishedMessage>, args: PublishedArgs) -> Result<PublishedState, ActorProcessingErr> {
-        let PublishedArgs { services, registry, incarnation, view, give, started } = args;
+        let PublishedArgs { services, registry, incarnation, beginning, view, give, started } = args;
         let view = Arc::new(view(Player::Host(myself)));
         let guard = EndGuard {
             registry,
@@ -138,6 +143,8 @@ impl Actor for Published {
             view: view.clone(),
             incarnation,
             reason: EpochEnd::Failed,
+            pair: Pair::new(beginning),
+            cut: TurnEnd::Disposed,
             ended: None,
             over: Arc::new(Semaphore::new(0)),
         };
@@ -200,7 +207,7 @@ impl PublishedState {
 
     fn go(&mut self, myself: &ActorRef<PublishedMessage>) {
         let (services, view) = (&self.services, &self.view);
-        services.tell(|| Occurrence::Activated { session: view.id().clone(), epoch: view.epoch });
+        self.guard.pair.begin(services, view);
         if let Some(started) = self.started.take() {
             // Nobody there: the handle is dropped, which ends the publication.
             drop(started.send(Ok(PublishedSession::new(services.clone(), view.clone(), myself.clone(), self.guard.over.clone()))));
@@ -262,6 +269,7 @@ impl PublishedState {
     async fn end(&mut self, reply: Option<Ender>, reason: TurnEnd) -> Outcome {
         race_point!("published-end");
         let epoch = self.view.epoch;
+        self.guard.cut.clone_from(&reason);
         let done = match self.view.log.end(|fold| last_words(fold, epoch, reason)) {
             Ok(pending) => self.view.log.settled(pending.done().await).map(drop),
             Err(NotPut::Broken(error)) => Err(error),

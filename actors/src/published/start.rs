@@ -20,12 +20,14 @@ use super::{
 };
 use crate::{
     error::{PublishError, WriteError},
+    lifecycle::Beginning,
     live::{Gate, LiveView},
     log::SessionLog,
     occurrence::Occurrence,
     race::race_point,
     registry::{Incarnation, RegistryMessage},
     services::Services,
+    setup::Installed,
 };
 
 /// Gets the handle.
@@ -70,7 +72,7 @@ pub(crate) async fn start(services: Arc<Services>, registry: ActorRef<RegistryMe
     drop(permit);
     race_point!("before-published");
     let error = match opened.unwrap_or(Err(PublishError::Deadline(session.clone()))) {
-        Ok((fold, epoch, mut lease)) => match hand_over(&services, &registry, incarnation, fold, epoch, started).await {
+        Ok((fold, began, mut lease)) => match hand_over(&services, &registry, incarnation, fold, began, started).await {
             Ok(view) => {
                 // Its actor looks after it now.
                 lease.kept = true;
@@ -140,7 +142,7 @@ impl Drop for Lease {
 }
 
 /// Creates or finds the session and begins its next epoch.
-async fn open(services: &Arc<Services>, publication: &Publication) -> Result<(Fold, Epoch, Lease), PublishError> {
+async fn open(services: &Arc<Services>, publication: &Publication) -> Result<(Fold, (Epoch, Beginning), Lease), PublishError> {
     let session = &publication.session.id;
     publication.check()?;
     for _ in 0..LOOKS {
@@ -155,6 +157,7 @@ async fn open(services: &Arc<Services>, publication: &Publication) -> Result<(Fo
             return Err(PublishError::NotResumable { session: session.clone(), reason, code: "EVENT_UNKNOWN" });
         }
         let (epoch, begin) = begin_epoch(&fold, services.now(), services.config.max_attempts);
+        let beginning = Beginning::of(&fold, &begin);
         let open = Open { session: session.clone(), epoch, events: begin.clone().into(), claim: None };
         race_point!("publication-loaded");
         if services.is_draining() {
@@ -180,7 +183,7 @@ async fn open(services: &Arc<Services>, publication: &Publication) -> Result<(Fo
         }
         // What waits stays the store's affair; nobody serves it here.
         fold.forget_inbox();
-        return Ok((fold, epoch, lease));
+        return Ok((fold, (epoch, beginning), lease));
     }
     Err(PublishError::NotResumable { session: session.clone(), reason: "its log kept moving".into(), code: "SEQ_CONFLICT" })
 }
@@ -236,15 +239,16 @@ async fn hand_over(
     registry: &ActorRef<RegistryMessage>,
     incarnation: Incarnation,
     fold: Fold,
-    epoch: Epoch,
+    (epoch, beginning): (Epoch, Beginning),
     started: Started,
 ) -> Result<Arc<LiveView>, String> {
     let header = fold.header().clone();
     let fence = Fence { session: header.id.clone(), epoch };
     let log = Arc::new(SessionLog::new(fold, fence, services.journal.clone(), services.config.clock.clone()));
-    let make = move |player| LiveView { header, epoch, continuable: false, log, gate: Gate::new(), player, news: Notify::new() };
+    let make =
+        move |player| LiveView { header, epoch, continuable: false, log, installed: Installed::default(), gate: Gate::new(), player, news: Notify::new() };
     let (give, view) = oneshot::channel();
-    let args = PublishedArgs { services: services.clone(), registry: registry.clone(), incarnation, view: Box::new(make), give, started };
+    let args = PublishedArgs { services: services.clone(), registry: registry.clone(), incarnation, beginning, view: Box::new(make), give, started };
     Published::spawn_linked(None, Published, args, registry.get_cell()).await.map_err(|error| error.to_string())?;
     view.await.map_err(|error| error.to_string())
 }

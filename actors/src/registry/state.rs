@@ -258,7 +258,9 @@ impl RegistryState {
                 self.leave(myself, services, &session, false);
                 let again = match error {
                     // Its epoch may have begun all the same, and nobody else looks after what this process holds.
-                    ActivateError::Write(_) | ActivateError::Deadline(_) | ActivateError::Read(_) => true,
+                    ActivateError::Write(_) | ActivateError::Deadline(_) | ActivateError::Read(_)
+                    // It will be set up without the contribution that was removed.
+                    | ActivateError::SetupRevoked(_) => true,
                     // Whoever holds it serves what it has, unless it is there for a visit only: that is over by the next look.
                     ActivateError::Held { .. } => self.held.insert(session.clone()) || !self.held.remove(&session),
                     _ => false,

@@ -19,6 +19,7 @@ use greenroom_session::{
 };
 use tokio::sync::{Semaphore, broadcast, oneshot};
 
+use super::pairs::Pairs;
 use crate::{Config, Host, Occurrence, System, Turn, TurnEnd, TurnError, registry::RegistryMessage};
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -55,6 +56,8 @@ struct Seen {
     faults: Mutex<VecDeque<Fault>>,
     opened: Mutex<HashMap<SessionId, u64>>,
     commits: Mutex<u64>,
+    /// What every system that was started over the store has told.
+    told: Mutex<Vec<broadcast::Receiver<Occurrence>>>,
 }
 
 /// A commit that fails.
@@ -126,7 +129,24 @@ impl Witness {
 
     pub(super) fn system(&self, config: Config) -> impl Future<Output = System> {
         let store = Arc::new(self.clone());
-        async move { System::start(config, store, true).await.unwrap() }
+        async move {
+            let seen = store.seen.clone();
+            let system = System::start(config, store, true).await.unwrap();
+            lock(&seen.told).push(system.host().subscribe());
+            system
+        }
+    }
+
+    /// Returns what is wrong with what was told of epochs, when nobody is left to tell more.
+    pub(super) fn judge_pairs(&self) -> Vec<String> {
+        let mut pairs = Pairs::default();
+        let mut told = lock(&self.seen.told);
+        // All of them, or an end might be missed.
+        if !told.iter_mut().all(|occurrences| pairs.hear(occurrences)) {
+            return vec!["too much was told".into()];
+        }
+        let sessions = pairs.sessions();
+        pairs.wrong().into_iter().chain(sessions.iter().flat_map(|session| pairs.against(session, &self.events(session)))).collect()
     }
 
     fn judge(&self, op: &Op, done: &Result<Done, Refused>) {

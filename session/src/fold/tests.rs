@@ -194,6 +194,43 @@ fn what_an_agent_said_last_is_not_unsaid_by_a_compaction() {
     assert_eq!(fold.surface().nodes().len(), 2);
 }
 
+#[test]
+fn what_has_no_text_is_not_what_an_agent_said_last() {
+    let mut fold = root();
+    let mut go = |body: Body| {
+        let event = body.at(fold.head().next_seq, 0);
+        fold.apply_event(&event).unwrap();
+        (fold.last_said().map(|message| message.content.clone()), fold.last_said_since(event.seq).is_some())
+    };
+    let speaks = |content: Vec<Block>| {
+        let message = SurfaceMessage { id: id(&format!("a{}", content.len())), role: Role::Assistant, content, source: Source::Agent { name: "a".into() } };
+        Body::AssistantMessage { turn: 1, step: 0, message, usage: None }
+    };
+    let call = Block::ToolCall { id: "c".into(), name: "look".into(), arguments: "{}".into() };
+    go(start(1, "m", 1));
+    go(asked("m"));
+    let said = Some(vec![Block::text("one"), call.clone()]);
+    assert_eq!(go(speaks(vec![Block::text("one"), call.clone()])), (said.clone(), true));
+    for content in [vec![], vec![Block::text("")], vec![call]] {
+        assert_eq!(go(speaks(content)), (said.clone(), false));
+    }
+}
+
+#[test]
+fn an_outcome_is_of_the_turn_that_decided_it() {
+    let mut fold = root();
+    let mut turn = |turn: u64, message: Option<&str>, reason: TurnEnd| {
+        for body in [Some(start(turn, message.unwrap_or("note"), 1)), message.map(asked), Some(Body::TurnEnd { turn, reason })].into_iter().flatten() {
+            fold.apply_event(&body.at(fold.head().next_seq, 0)).unwrap();
+        }
+        (0..=turn).map(|after| fold.outcome_after(after).is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(turn(1, Some("m"), TurnEnd::error("NO_PAPER", "none")), [true, false]);
+    // A turn that only took notes decides nothing, unless it fails.
+    assert_eq!(turn(2, None, TurnEnd::Completed), [true, false, false]);
+    assert_eq!(turn(3, None, TurnEnd::error("NO_PAPER", "none")), [true, true, true, false]);
+}
+
 /// Something that somebody tries to append, made concrete by what the log holds: numbers are right unless they are skewed.
 #[derive(Debug, Clone)]
 struct Try {

@@ -7,3 +7,4 @@ mod publishing;
 mod requests;
 mod residency;
 mod run;
+mod setting_up;

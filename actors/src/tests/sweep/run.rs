@@ -13,6 +13,7 @@ use super::{
     publishing::{publish_against_delivery, publish_against_shutdown, publish_against_the_end_of_a_generation},
     requests::{interrupt_against_end, requests_against_crash, requests_from_outside, withdraw_against_claim},
     residency::{awaiting, deliver_against_settle, resume_against_resume, tree},
+    setting_up::set_up_against_removal,
 };
 use crate::{
     activation::plant,
@@ -27,7 +28,7 @@ const SEEDS: u64 = 3_000;
 
 type World = fn(&Witness, &Arc<Ledger>);
 
-const WORLDS: [(&str, World); 19] = [
+const WORLDS: [(&str, World); 20] = [
     ("deliver against settle", deliver_against_settle),
     ("deliver against crash", deliver_against_crash),
     ("deliver against the kill of an activation", deliver_against_kill),
@@ -47,6 +48,7 @@ const WORLDS: [(&str, World); 19] = [
     ("cancel against settle", cancel_against_settle),
     ("cancel against shutdown", cancel_against_shutdown),
     ("cancel from another process", cancel_from_outside),
+    ("set-up against removal", set_up_against_removal),
 ];
 
 /// Runs one seed and returns what is wrong with what it left, and the points that it hit.
@@ -56,6 +58,8 @@ fn run(seed: u64) -> (Vec<String>, BTreeMap<&'static str, u64>) {
     let (store, ledger) = (Witness::new(), Arc::new(Ledger::default()));
     let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world(&store, &ledger)));
     let mut wrong = audit(&store, &ledger, true);
+    // The runtimes of the world are gone, and with them everybody who could still say that an epoch ends.
+    wrong.extend(store.judge_pairs());
     if ran.is_err() {
         wrong.insert(0, "the world panicked".into());
     }

@@ -14,9 +14,9 @@ mod fork;
 mod lifecycle;
 mod limits;
 mod listing;
+mod mechanics;
 #[cfg(feature = "cli")]
 mod meet;
-mod mechanics;
 #[path = "../../actors/src/tests/pairs.rs"]
 mod pairs;
 mod persistence;

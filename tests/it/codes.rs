@@ -3,7 +3,7 @@
 use std::{os::unix::process::CommandExt, process::Stdio};
 
 use greenroom::{
-    Runtime, Turn, TurnEnd,
+    Occurrence, Runtime, Turn, TurnEnd,
     session::{
         codec::{Encoded, encode_event, header_crc},
         event::{Body, TurnEnd as Reason},
@@ -85,8 +85,16 @@ async fn a_lineage_that_runs_in_a_circle_is_told_and_not_followed() {
 #[tokio::test]
 async fn a_stored_header_that_is_not_the_live_one_fails_the_call() {
     let (desk, conn) = one_root();
-    let runtime = runtime(&desk).await;
+    // In a turn it writes nothing, so that its epoch does not end of what is done to its header.
+    let stay = |turn: Turn| async move {
+        turn.cancelled().cancelled().await;
+        Ok(TurnEnd::Completed)
+    };
+    let runtime = Runtime::builder().closure("editor", stay).open(&format!("sqlite:{}", desk.path("desk.db").display())).await.unwrap();
+    let mut occurrences = runtime.subscribe();
     let kept = runtime.resume(&id("desk")).await.unwrap();
+    kept.send("stay").await.unwrap();
+    while !matches!(occurrences.recv().await.unwrap(), Occurrence::TurnStarted { .. }) {}
     assert!(runtime.trace(kept.id()).await.is_ok());
     put_header(&conn, &NewSession::root(id("desk")).at(101));
     assert_eq!(runtime.trace(kept.id()).await.unwrap_err().code(), "SESSION_QUERY_SOURCE_CONFLICT");

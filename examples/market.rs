@@ -16,12 +16,12 @@
 //!   1   100.00    5407    4590    4590
 //!   2   100.81    5253    4744    4744
 //!   3   101.32    5097    1328    1328
-//! seed 7: the digest of all 10101 logs is ef17ab1df2c86d091b47a4761111bc520afc603effed85ff31aa8b4b624e1302
+//! seed 7: the digest of all 10101 logs is 0e356fe26c9c70895f89c23d1e48979026fbbee151be81bdf6a213c6a8bb5c42
 //!
 //! a small one, twice, and with another seed:
-//! seed 7: the digest of all 301 logs is 9461c6d408d76ecb3b00616b50d17c632baca2e213714bc5f6aa7a550eeb3667
-//! seed 7: the digest of all 301 logs is 9461c6d408d76ecb3b00616b50d17c632baca2e213714bc5f6aa7a550eeb3667
-//! seed 8: the digest of all 301 logs is 08cd59bd74b79d2c16092c01b691679943407d4894f8ed3e7cebfab6f14d5224
+//! seed 7: the digest of all 301 logs is 1b00ab6f15a1eab3cdccbbb9b62cf9f826b974aec4b32c335b5235f994fe7fb5
+//! seed 7: the digest of all 301 logs is 1b00ab6f15a1eab3cdccbbb9b62cf9f826b974aec4b32c335b5235f994fe7fb5
+//! seed 8: the digest of all 301 logs is 0132b8dd5836fed5fa9c75ff9fc4e36efc4520e2d0fab12659bfa025a34c6e90
 //! ```
 #![allow(clippy::print_stdout)]
 

@@ -15,7 +15,7 @@
 //!   a reporter [running], 1 pending
 //! taking over now is refused: SESSION_HELD
 //! killed the other process
-//!   a reporter [complete], 1 pending
+//!   a reporter [complete], 2 pending
 //!   a reporter [complete], 0 pending
 //!   turn 1, attempt 1
 //!     interrupted

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params, types::ValueRef};
 
 use super::{
-    log::{self, bytes, crc_of, header_of, kind_column, unsigned},
+    log::{self, Found, bytes, crc_of, header_of, kind_column, unsigned},
     summary::{self, KeptVerdict, kept_verdict, whole_head},
 };
 use crate::{
@@ -336,7 +336,7 @@ fn alias(conn: &Connection, id: &SessionId, sid: i64, header: &Header, checked: 
 /// A session can be damaged and yet have a row that follows from it. Of one that cannot be read nothing follows, and its row is left if it is whole.
 pub(super) fn is_derived(conn: &Connection, id: &SessionId) -> Result<Option<(bool, u64)>, StoreError> {
     let derived = log::find(conn, id).and_then(|found| match found {
-        Some(found) => match summary::derive(conn, id, &found) {
+        Some(found) => match derive_anew(conn, id, &found) {
             Ok(summary) => Ok(Some((found, Some(summary)))),
             Err(LoadError::Store(error)) => Err(error.into()),
             Err(_) => Ok(Some((found, None))),
@@ -366,6 +366,12 @@ pub(super) fn is_derived(conn: &Connection, id: &SessionId) -> Result<Option<(bo
     Ok(Some((good, length)))
 }
 
+/// Derives what a session's row must say from the log, whether or not the row is good, unless it tells that the header is another one.
+fn derive_anew(conn: &Connection, id: &SessionId, found: &Found) -> Result<Summary, LoadError> {
+    summary::read(conn, id, found)?;
+    summary::derive(conn, id, found)
+}
+
 /// Tells whether a session's row says that it has work.
 fn has_work(conn: &Connection, id: &SessionId) -> rusqlite::Result<bool> {
     conn.prepare_cached("SELECT 1 FROM summary WHERE work != 0 AND sid = (SELECT sid FROM session WHERE id = ?1)")?.exists([id.as_str()])
@@ -375,7 +381,7 @@ fn has_work(conn: &Connection, id: &SessionId) -> rusqlite::Result<bool> {
 /// has no work that could be done.
 pub(super) fn derive_row(conn: &Connection, id: &SessionId) -> Result<bool, StoreError> {
     let derived = log::find(conn, id).and_then(|found| match found {
-        Some(found) => summary::derive(conn, id, &found).map(|summary| Some((found, summary))),
+        Some(found) => derive_anew(conn, id, &found).map(|summary| Some((found, summary))),
         None => Ok(None),
     });
     match derived {

@@ -98,18 +98,9 @@ pub(super) fn read(conn: &Connection, id: &SessionId, found: &Found) -> Result<O
     Ok((fresh && indexed).then_some(Summary { head, verdict }))
 }
 
-/// Derives what the row must say from the log.
-///
-/// # Errors
-/// [`LoadError`] if the log is damaged, or the row that is there was made for another header: then nobody knows whose log it is.
+/// Derives what the row must say from the log, of a session whose row has been looked at: one that was made for another header says that nobody knows whose
+/// log it is.
 pub(super) fn derive(conn: &Connection, id: &SessionId, found: &Found) -> Result<Summary, LoadError> {
-    let mut query = conn.prepare_cached("SELECT verdict, verdict_crc, header_crc FROM summary WHERE sid = ?1")?;
-    let mut rows = query.query([found.sid])?;
-    if let Some(row) = rows.next()?
-        && matches!(kept_verdict(id, found.crc, row, 0)?, KeptVerdict::OfAnotherHeader)
-    {
-        return Err(another_header(id));
-    }
     Ok(Summary::of(&fold_found(conn, id, found)?))
 }
 

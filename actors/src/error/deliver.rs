@@ -66,6 +66,9 @@ pub enum DeliverError {
     /// The runtime is shutting down.
     #[error("draining: no new work is accepted")]
     Draining,
+    /// Whoever asked has given up before anything was accepted.
+    #[error("cancelled")]
+    Cancelled,
     /// The store failed.
     #[error("not delivered: {0}")]
     Write(WriteError),
@@ -81,6 +84,7 @@ impl DeliverError {
             Self::Message(error) => error.code(),
             Self::Conflict(_) => "MESSAGE_ID_CONFLICT",
             Self::Draining => "DRAINING",
+            Self::Cancelled => "CANCELLED",
             Self::Write(error) => error.code(),
         }
     }

@@ -61,6 +61,9 @@ pub enum StartError {
     /// The runtime is shutting down.
     #[error("draining: no new work is accepted")]
     Draining,
+    /// Whoever asked has given up before anything was accepted.
+    #[error("cancelled")]
+    Cancelled,
     /// The parent's log could not be read.
     #[error("the parent's log cannot be read: {0}")]
     Read(String),
@@ -83,6 +86,7 @@ impl StartError {
             Self::Message(error) => error.code(),
             Self::Exists(_) => "DUPLICATE_CHILD",
             Self::Draining => "DRAINING",
+            Self::Cancelled => "CANCELLED",
             Self::Read(_) => "SESSION_CORRUPT",
             Self::Write(error) => error.code(),
         }

@@ -5,6 +5,7 @@ mod control;
 mod deliver;
 mod fork;
 mod list;
+mod provider;
 mod publish;
 mod published;
 mod query;
@@ -17,6 +18,7 @@ pub use control::ControlError;
 pub use deliver::DeliverError;
 pub use fork::ForkError;
 pub use list::ListError;
+pub use provider::ProviderError;
 pub use publish::PublishError;
 pub use published::PublishedError;
 pub use query::QueryError;
@@ -34,4 +36,4 @@ macro_rules! into_turn_error {
     )* };
 }
 
-into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError, ForkError, PublishError, PublishedError);
+into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError, ForkError, ProviderError, PublishError, PublishedError);

@@ -32,14 +32,14 @@ impl Agent {
     /// # Cancel safety
     /// The child may exist. Within a turn the same delegation again is the same acceptance.
     pub async fn start_continuable(&self, delegate: Delegate) -> Result<Delegated, StartError> {
-        self.start(delegate, Mode::Continuable).await
+        self.begin(delegate, Mode::Continuable).await
     }
 
     pub(crate) async fn start_one_shot(&self, delegate: Delegate) -> Result<Delegated, StartError> {
-        self.start(delegate, Mode::OneShot).await
+        self.begin(delegate, Mode::OneShot).await
     }
 
-    async fn start(&self, delegate: Delegate, mode: Mode) -> Result<Delegated, StartError> {
+    async fn begin(&self, delegate: Delegate, mode: Mode) -> Result<Delegated, StartError> {
         let services = &self.services;
         let parent = &self.view.header;
         if !services.config.behaviors.contains_key(&delegate.agent) {

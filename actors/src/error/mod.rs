@@ -3,11 +3,13 @@
 mod activate;
 mod control;
 mod deliver;
+mod dispose;
 mod fork;
 mod list;
 mod publish;
 mod published;
 mod query;
+mod run;
 mod start;
 mod system;
 mod write;
@@ -15,11 +17,13 @@ mod write;
 pub use activate::ActivateError;
 pub use control::ControlError;
 pub use deliver::DeliverError;
+pub use dispose::DisposeError;
 pub use fork::ForkError;
 pub use list::ListError;
 pub use publish::PublishError;
 pub use published::PublishedError;
 pub use query::QueryError;
+pub use run::RunError;
 pub use start::StartError;
 pub use system::SystemError;
 pub use write::WriteError;
@@ -34,4 +38,4 @@ macro_rules! into_turn_error {
     )* };
 }
 
-into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError, ForkError, PublishError, PublishedError);
+into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError, ForkError, PublishError, PublishedError, RunError, DisposeError);

@@ -3,6 +3,7 @@
 mod cancel;
 mod deliver;
 mod idle;
+mod one_shot;
 mod publish;
 mod root;
 mod setup;
@@ -35,6 +36,7 @@ use crate::{
     services::Services,
 };
 
+pub(crate) use cancel::cancel;
 pub use cancel::{Cancel, Cancelled, Cause};
 pub use root::{NewRoot, RootError, RootHandle};
 

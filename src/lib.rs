@@ -94,7 +94,8 @@ pub mod stress;
 
 pub use greenroom_actors as actors;
 pub use greenroom_actors::{
-    Agent, Behavior, Delegate, Delegated, Host, Occurrence, Publication, PublishedSession, Registration, RootHandle, Turn, TurnEnd, TurnError,
+    Agent, Behavior, Delegate, Delegated, Host, Occurrence, OneShotResult, OneShotRun, Publication, PublishedSession, Registration, RootHandle, Turn, TurnEnd,
+    TurnError,
     catalog::{Descendant, Descendants, Entry, Listed, Listing, Status},
     rand, setup,
 };

@@ -36,7 +36,7 @@
 //!
 //! - [`system`]: a running set of actors over one store. [`config`]: its bounds, and what is injected.
 //! - [`behavior`]: what an agent does with a message. [`turn`]: what it may use while doing so.
-//! - [`agent`]: the capability of a live session. [`delegate`]: what a child is to be. [`host`]: the authority of whoever owns the store.
+//! - [`agent`]: the capability of a live session. [`delegate`]: what a child is to be. [`one_shot`]: a child that has one message to serve. [`host`]: the authority of whoever owns the store.
 //! - [`catalog`]: the list of a parent's children. [`query`]: where a session comes from, and its events. Neither wakes anybody.
 //! - [`setup`]: what a host installs for every Activation. [`registration`]: how long.
 //! - [`occurrence`]: what subscribers hear. [`error`]: one enum per operation.
@@ -64,6 +64,7 @@ mod lifecycle;
 mod live;
 mod log;
 pub mod occurrence;
+pub mod one_shot;
 mod pins;
 pub mod provider;
 pub mod published;
@@ -91,6 +92,7 @@ pub use config::Config;
 pub use delegate::{Delegate, Delegated};
 pub use host::{Host, RootHandle};
 pub use occurrence::Occurrence;
+pub use one_shot::{OneShotResult, OneShotRun};
 pub use provider::Provider;
 pub use published::{Publication, PublishedSession};
 pub use registration::Registration;

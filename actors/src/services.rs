@@ -98,6 +98,15 @@ impl Services {
         self.draining.load(Ordering::Acquire)
     }
 
+    /// Returns the newest generation that has begun.
+    pub(crate) fn newest(self: &Arc<Self>) -> Arc<Self> {
+        let mut services = self;
+        while let Some(next) = services.successor.get() {
+            services = next;
+        }
+        services.clone()
+    }
+
     /// Accepts a message: durable on return, and its receiver woken if `wake`. `live` is the receiver as the sender has just seen it.
     ///
     /// # Cancel safety

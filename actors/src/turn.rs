@@ -345,10 +345,10 @@ impl Turn {
     /// The child goes on; the same delegation again waits for the same child.
     pub async fn delegate_and_wait(&self, delegate: Delegate) -> Result<String, TurnError> {
         self.check()?;
-        let delegated = self.agent().start_one_shot(delegate).await?;
+        let run = self.agent().start(delegate).await?;
         let aside = self.core.step_aside();
         let answer = tokio::select! {
-            answer = crate::wait::answer_of(&self.core.services, &delegated.child) => answer,
+            answer = run.answer() => answer,
             () = self.core.token().cancelled() => Err(TurnError::new("CANCELLED", "the turn was cancelled")),
         };
         aside.end().await;

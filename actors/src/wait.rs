@@ -1,8 +1,8 @@
-//! Waiting for children: until none is live or can be, or until one has answered.
+//! Waiting for children: until none is live or can be.
 
 use std::{collections::HashMap, sync::Arc};
 
-use greenroom_session::{head::Head, id::SessionId, listing::Verdict, message::text_of, store::StoreError};
+use greenroom_session::{head::Head, id::SessionId, listing::Verdict, store::StoreError};
 use tokio::sync::oneshot;
 
 use crate::{behavior::TurnError, registry::RegistryMessage, services::Services};
@@ -66,34 +66,4 @@ pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &Se
         tokio::time::sleep(services.config.poll_interval).await;
     }
     Ok(worth || elsewhere)
-}
-
-/// Waits until a child has served what it has, and returns what it said last.
-pub(crate) async fn answer_of(services: &Arc<Services>, child: &SessionId) -> Result<String, TurnError> {
-    let mut patience = Patience::default();
-    loop {
-        let (reply, gone) = oneshot::channel();
-        if services.registry.send_message(RegistryMessage::WhenGone { session: child.clone(), reply }).is_ok() {
-            drop(gone.await);
-        }
-        let id = child.clone();
-        let fold = services.readers.read(move |reader| reader.folded(&id)).await.map_err(|error| TurnError::new(error.code(), error.to_string()))?;
-        let head = fold.head();
-        if head.has_work() {
-            if services.is_draining() {
-                // The child was cut off; whoever waits for it is about to be, too.
-                std::future::pending::<()>().await;
-            }
-            if !patience.tries(child, head) {
-                return Err(TurnError::new("NOT_RESUMABLE", format!("child {child} has work and cannot run")));
-            }
-            services.wake(child, fold.header().parent.as_ref());
-            continue;
-        }
-        return match head.last.as_ref().map(|last| (&*last.kind, last.code.clone())) {
-            Some(("completed" | "max_tokens", _)) => Ok(fold.last_said().map(|message| text_of(&message.content)).unwrap_or_default()),
-            Some((kind, code)) => Err(TurnError::new(code.unwrap_or_else(|| kind.to_uppercase()), format!("child {child} ended {kind}"))),
-            None => Err(TurnError::new("NOT_STARTED", format!("child {child} has not run"))),
-        };
-    }
 }

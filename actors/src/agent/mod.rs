@@ -3,6 +3,7 @@
 mod admission;
 mod control;
 mod deliver;
+mod one_shot;
 mod start;
 
 use std::{sync::Arc, time::Duration};

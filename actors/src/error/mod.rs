@@ -3,12 +3,14 @@
 mod activate;
 mod control;
 mod deliver;
+mod dispose;
 mod fork;
 mod list;
 mod provider;
 mod publish;
 mod published;
 mod query;
+mod run;
 mod start;
 mod system;
 mod write;
@@ -16,12 +18,14 @@ mod write;
 pub use activate::ActivateError;
 pub use control::ControlError;
 pub use deliver::DeliverError;
+pub use dispose::DisposeError;
 pub use fork::ForkError;
 pub use list::ListError;
 pub use provider::ProviderError;
 pub use publish::PublishError;
 pub use published::PublishedError;
 pub use query::QueryError;
+pub use run::RunError;
 pub use start::StartError;
 pub use system::SystemError;
 pub use write::WriteError;
@@ -36,4 +40,17 @@ macro_rules! into_turn_error {
     )* };
 }
 
-into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError, ForkError, ProviderError, PublishError, PublishedError);
+into_turn_error!(
+    WriteError,
+    DeliverError,
+    StartError,
+    QueryError,
+    ListError,
+    ControlError,
+    ForkError,
+    ProviderError,
+    PublishError,
+    PublishedError,
+    RunError,
+    DisposeError
+);

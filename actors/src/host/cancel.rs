@@ -118,28 +118,33 @@ impl Host {
     ///
     /// # Cancel safety
     /// What was asked may be done all the same.
-    pub async fn cancel(&self, session: &SessionId, cancel: Cancel) -> Result<Cancelled, ControlError> {
-        let mut calling = Calling { session, cancel, until: Instant::now() + cancel.patience, done: Cancelled::default() };
-        loop {
-            race_point!("before-call");
-            let services = self.services();
-            if services.is_draining() {
-                return Err(ControlError::Draining);
-            }
-            let answered = match services.live.get(session) {
-                Some(view) => calling.live(&view).await?,
-                None if services.live.is_resident(session) => false,
-                None => calling.stored(&services).await?,
-            };
-            if answered {
-                return Ok(calling.done);
-            }
-            let now = Instant::now();
-            if now >= calling.until {
-                return Err(ControlError::TimedOut(session.clone()));
-            }
-            tokio::time::sleep(services.config.poll_interval.min(calling.until - now)).await;
+    pub async fn cancel(&self, session: &SessionId, how: Cancel) -> Result<Cancelled, ControlError> {
+        cancel(|| self.services(), session, how).await
+    }
+}
+
+/// Cancels a session for whoever may; `services` are those of the newest generation.
+pub(crate) async fn cancel(services: impl Fn() -> Arc<Services>, session: &SessionId, cancel: Cancel) -> Result<Cancelled, ControlError> {
+    let mut calling = Calling { session, cancel, until: Instant::now() + cancel.patience, done: Cancelled::default() };
+    loop {
+        race_point!("before-call");
+        let services = services();
+        if services.is_draining() {
+            return Err(ControlError::Draining);
         }
+        let answered = match services.live.get(session) {
+            Some(view) => calling.live(&view).await?,
+            None if services.live.is_resident(session) => false,
+            None => calling.stored(&services).await?,
+        };
+        if answered {
+            return Ok(calling.done);
+        }
+        let now = Instant::now();
+        if now >= calling.until {
+            return Err(ControlError::TimedOut(session.clone()));
+        }
+        tokio::time::sleep(services.config.poll_interval.min(calling.until - now)).await;
     }
 }
 

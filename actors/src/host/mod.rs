@@ -3,6 +3,7 @@
 mod cancel;
 mod deliver;
 mod idle;
+mod one_shot;
 mod provider;
 mod publish;
 mod root;
@@ -36,6 +37,7 @@ use crate::{
     services::Services,
 };
 
+pub(crate) use cancel::cancel;
 pub use cancel::{Cancel, Cancelled, Cause};
 pub use root::{NewRoot, RootError, RootHandle};
 

@@ -19,7 +19,6 @@ use crate::{
     Config, Delegate, System,
     error::{ActivateError, QueryError, StartError},
     host::{NewRoot, RootError},
-    wait::answer_of,
 };
 
 #[test]
@@ -76,18 +75,6 @@ fn a_log_that_this_program_cannot_read_on_is_not_resumed() {
         system.shutdown().await;
     });
     assert_eq!(store.events(&id("desk")), before, "nothing was appended to what was not understood");
-}
-
-#[test]
-fn a_child_that_was_never_asked_anything_has_no_answer() {
-    let store = Witness::new();
-    let root = store.root("desk", "desk");
-    let child = store.child(&root, "child", "desk");
-    on_paused_time(async {
-        let system = store.system(simple("desk")).await;
-        assert_eq!(answer_of(&system.host().services(), &child).await.unwrap_err().code, "NOT_STARTED");
-        system.shutdown().await;
-    });
 }
 
 /// A store that does something of its own where an epoch is to begin.

@@ -246,7 +246,7 @@ pub(super) async fn wait_idle(host: &Host, store: &Witness, name: &str, session:
     }
 }
 
-fn has_end(events: &[Event], message: &MessageId) -> bool {
+pub(super) fn has_end(events: &[Event], message: &MessageId) -> bool {
     let mut serves = false;
     events.iter().any(|event| match &event.body {
         Body::MessageWithdrawn { message: of, .. } => of == message,

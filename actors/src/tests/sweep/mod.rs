@@ -3,6 +3,7 @@
 mod cancels;
 mod cast;
 mod crashes;
+mod one_shots;
 mod publishing;
 mod requests;
 mod residency;

@@ -1,0 +1,470 @@
+//! One-shot runs: what a start promises, what a run comes to, who is told, and who may say what to the child.
+
+use std::sync::{Arc, Mutex};
+
+use greenroom::{
+    Delegate, Delegated, Occurrence, OneShotResult, OneShotRun, Runtime, RuntimeBuilder, Turn, TurnEnd as Ended, TurnError, actors::error::DeliverError,
+    session::message::text_of,
+};
+use greenroom_session::{
+    descriptor::{Descriptor, Mode},
+    event::{Body, TurnEnd},
+    id::{MessageId, SessionId},
+    message::{Message, Source},
+    store::MessageState,
+};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    author::{Author, one_shot},
+    mechanics::Gate,
+    publish::{events, listed, sound, types, until},
+    watched::Call,
+    world::{World, mid, sid},
+};
+
+crate::on_every_store!(async
+    a_start_is_a_message_in_an_inbox_before_anything_runs,
+    a_result_says_how_the_work_on_the_message_ended_and_what_was_said_last,
+    a_result_is_never_what_was_inherited,
+    what_a_child_does_after_its_message_changes_no_result,
+    nobody_can_tell_a_one_shot_child_more,
+    a_start_that_is_given_up_leaves_nothing,
+    a_run_outlives_whoever_started_it_and_whoever_held_it,
+    a_run_goes_on_with_the_next_runtime_and_is_the_same,
+    a_run_that_nobody_can_go_on_with_says_so,
+    whoever_waits_for_a_run_gives_its_slot_back,
+);
+
+/// `actor` does what its message says, word by word; `gate` in it is where it waits to be let on, `below` has another do what follows.
+pub(crate) fn cast(gate: &Gate) -> RuntimeBuilder {
+    let at = gate.clone();
+    World::builder().closure("actor", move |turn: Turn| {
+        let at = at.clone();
+        async move { act(turn, at).await }
+    })
+}
+
+async fn act(turn: Turn, at: Gate) -> Result<Ended, TurnError> {
+    let text = turn.text();
+    let (own, below) = text.split_once(" below ").map_or((&*text, None), |(own, below)| (own, Some(below)));
+    for word in own.split(' ') {
+        match word.split_once(':') {
+            Some(("say", what)) => turn.say(what)?,
+            _ if word == "max" => return Ok(Ended::MaxTokens),
+            _ if word == "fail" => return Err(TurnError::new("NO_PAPER", "none")),
+            _ if word == "panic" => std::panic::resume_unwind(Box::new("torn")),
+            _ if word == "step" => turn.step().await?,
+            _ if word == "gate" => at.pass(&turn).await?,
+            _ => {}
+        }
+    }
+    if let Some(below) = below {
+        let said = turn.delegate_and_wait(Delegate::new("actor", "below", below)).await?;
+        turn.say(format!("{} heard {said}", turn.depth()))?;
+    }
+    Ok(Ended::Completed)
+}
+
+pub(crate) fn actor(text: &str) -> Delegate {
+    Delegate::new("actor", "an actor", text)
+}
+
+pub(crate) fn result(outcome: TurnEnd, text: &str) -> OneShotResult {
+    OneShotResult { outcome, text: text.to_owned() }
+}
+
+fn no_paper() -> TurnEnd {
+    TurnEnd::error("NO_PAPER", "none")
+}
+
+/// Returns what a session's log says of it.
+fn described(world: &World, id: &str) -> Descriptor {
+    let found = events(world, id).into_iter().find_map(|event| if let Body::Descriptor(data) = event.body { Some(data) } else { None });
+    Descriptor::parse(&found.expect("a child has a descriptor")).unwrap()
+}
+
+async fn a_start_is_a_message_in_an_inbox_before_anything_runs(world: &World) {
+    let gate = Gate::new();
+    let runtime = world.start(cast(&gate).max_live(1)).await;
+    let mut new = greenroom::actors::host::NewRoot::new("actor", "a desk");
+    new.cwd = Some("/srv/desk".into());
+    let desk = runtime.host().root(new).await.unwrap();
+    // It has the one slot: nobody else runs.
+    desk.send("gate").await.unwrap();
+    gate.reached().await;
+    for mode in [Mode::OneShot, Mode::Continuable] {
+        let (child, message) = match mode {
+            Mode::OneShot => {
+                let run = desk.agent().start(actor("say:done")).await.unwrap();
+                (run.id().clone(), run.message().clone())
+            }
+            Mode::Continuable => {
+                let Delegated { child, message, existing } = desk.agent().start_continuable(actor("say:done")).await.unwrap();
+                assert!(!existing);
+                (child, message)
+            }
+        };
+        assert!(uuid::Uuid::parse_str(child.as_str()).is_ok(), "{child}");
+        let inbox = world.reader().inbox(&child, 9).unwrap();
+        assert_eq!(inbox.iter().map(|record| &record.message.id).collect::<Vec<_>>(), [&message]);
+        assert_eq!(types(&events(world, child.as_str())), ["subagent/descriptor", "session/end-seed"], "nothing of it has run");
+        let written = described(world, child.as_str());
+        assert_eq!((written.mode, written.label.as_deref(), &*written.agent, &*written.provider), (mode, Some("an actor"), "actor", "spawn"));
+        let header = world.reader().header(&child).unwrap().unwrap();
+        assert_eq!((header.parent.as_ref(), header.depth, header.cwd.as_deref(), header.seed_length), (Some(desk.id()), 1, Some("/srv/desk"), 0));
+        assert!(listed(&runtime, desk.id().as_str()).await.iter().any(|entry| entry.starts_with(child.as_str())));
+    }
+    gate.open(1);
+    desk.quiescent().await.unwrap();
+    for child in world.reader().children(Some(desk.id()), None, 9).unwrap() {
+        let log = events(world, child.id.as_str());
+        let served = log.iter().find_map(|event| if let Body::TurnStart { message, .. } = &event.body { Some(message.clone()) } else { None }).unwrap();
+        assert!(matches!(world.reader().message(&child.id, &served).unwrap(), Some(MessageState::Taken(0))));
+        assert_eq!(log.iter().filter(|event| matches!(event.body, Body::Descriptor(_))).count(), 1);
+    }
+    runtime.shutdown().await;
+    sound(world);
+}
+
+async fn a_result_says_how_the_work_on_the_message_ended_and_what_was_said_last(world: &World) {
+    let runtime = world.start(cast(&Gate::new())).await;
+    let desk = runtime.root("actor", "a desk").await.unwrap();
+    for (text, outcome, said) in [
+        ("say:this say:that", TurnEnd::Completed, "that"),
+        ("say:this say:", TurnEnd::Completed, "this"),
+        ("nothing", TurnEnd::Completed, ""),
+        ("say:much max", TurnEnd::MaxTokens, "much"),
+        ("fail", no_paper(), ""),
+        ("say:this step fail", no_paper(), "this"),
+        ("panic", TurnEnd::error("PANIC", "torn"), ""),
+        ("say:first below say:second", TurnEnd::Completed, "1 heard second"),
+        ("below fail", TurnEnd::Completed, ""),
+    ] {
+        let mut occurrences = runtime.subscribe();
+        let run = desk.agent().start(actor(text)).await.unwrap();
+        let told = run.result().await.unwrap();
+        if text == "below fail" {
+            // What failed below is whatever the child makes of it: here its own failure, of the same code.
+            assert!(matches!(&told.outcome, TurnEnd::Error { code, .. } if code == "NO_PAPER"), "{told:?}");
+        } else {
+            assert_eq!(told, result(outcome, said), "{text}");
+        }
+        // It is durable, and asking changes nothing.
+        let (before, clone) = (events(world, run.id().as_str()), run.clone());
+        for again in [run.result().await, clone.result().await, runtime.host().run_of(run.id()).await.unwrap().result().await] {
+            assert_eq!(again.unwrap(), told, "{text}");
+        }
+        let found = desk.agent().run_of(run.id()).await.unwrap();
+        assert_eq!((found.id(), found.message()), (run.id(), run.message()));
+        assert_eq!(found.result().await.unwrap(), told);
+        assert_eq!(events(world, run.id().as_str()), before, "{text}");
+        // Whoever listens is told the same.
+        let Some(Occurrence::Ended { outcome, answer, .. }) = ended(&mut occurrences, run.id()) else { panic!("nobody was told of the end: {text}") };
+        assert_eq!((outcome, answer.as_deref().unwrap_or_default()), (told.outcome, &*told.text), "{text}");
+    }
+    assert_eq!(desk.quiescent().await.unwrap(), []);
+    let noticed = events(world, desk.id().as_str()).into_iter().filter(|event| matches!(event.body, Body::UserMessage(_))).count();
+    assert_eq!(noticed, 0, "whoever started a run asks it, and is told nothing unasked");
+    runtime.shutdown().await;
+    sound(world);
+}
+
+/// Returns the end of a session that was told of by now.
+fn ended(occurrences: &mut tokio::sync::broadcast::Receiver<Occurrence>, of: &SessionId) -> Option<Occurrence> {
+    std::iter::from_fn(|| occurrences.try_recv().ok()).find(|told| matches!(told, Occurrence::Ended { session, .. } if session == of))
+}
+
+async fn a_result_is_never_what_was_inherited(world: &World) {
+    let runtime = world.start(cast(&Gate::new())).await;
+    let desk = runtime.root("actor", "a desk").await.unwrap();
+    desk.send("say:the-parents-own").await.unwrap();
+    desk.quiescent().await.unwrap();
+    for (text, said) in [("nothing", ""), ("fail", ""), ("say:mine", "mine")] {
+        let run = desk.agent().start(actor(text).provider("fork")).await.unwrap();
+        assert_eq!(run.result().await.unwrap().text, said, "{text}");
+        let log = runtime.host().load(run.id()).await.unwrap();
+        let seen: Vec<_> = log.fold.surface().messages().map(|message| text_of(&message.content)).collect();
+        assert!(seen.contains(&"the-parents-own".to_owned()), "it was inherited: {seen:?}");
+        assert!(log.fold.header().seed_length > 0);
+        // The run is found by its own first message, not by an inherited one.
+        assert_eq!(runtime.host().run_of(run.id()).await.unwrap().message(), run.message());
+    }
+    runtime.shutdown().await;
+    sound(world);
+}
+
+/// `boss` starts a worker in the background and is done; on what the worker says it says something itself, and falls.
+fn bosses(gate: &Gate) -> RuntimeBuilder {
+    cast(gate)
+        .closure("boss", |turn: Turn| async move {
+            if turn.message().is_some() {
+                turn.delegate(Delegate::new("reporter", "a reporter", turn.text())).await?;
+                turn.say("begun")?;
+                return Ok(Ended::Completed);
+            }
+            let notes = turn.notes().iter().map(|note| note.source.kind().to_owned()).collect::<Vec<_>>();
+            turn.say(format!("turn {} was told of {}", turn.number(), notes.join(" and ")))?;
+            Err(TurnError::new("NO_PAPER", "none"))
+        })
+        .closure("reporter", |turn: Turn| async move {
+            if turn.text() != "quiet" {
+                turn.report(turn.text(), false).await?;
+            }
+            Ok(Ended::Completed)
+        })
+}
+
+async fn what_a_child_does_after_its_message_changes_no_result(world: &World) {
+    let runtime = world.start(bosses(&Gate::new())).await;
+    let desk = runtime.root("actor", "a desk").await.unwrap();
+    let run = desk.agent().start(Delegate::new("boss", "a boss", "quiet")).await.unwrap();
+    let told = run.result().await.unwrap();
+    // The last word counts, and the failure of a turn that nobody asked for does not.
+    assert_eq!(told, result(TurnEnd::Completed, "turn 2 was told of subagent-settled"));
+    let reporter = world.reader().children(Some(run.id()), None, 9).unwrap().remove(0).id;
+    let host = runtime.host();
+    // The child lives again on what its own child reports, long after the run.
+    let turns = host.load(run.id()).await.unwrap().fold.head().turns;
+    host.send(&reporter, "once more", None).await.unwrap();
+    host.quiescent(desk.id()).await.unwrap();
+    let log = host.load(run.id()).await.unwrap();
+    assert!(log.fold.head().turns > turns);
+    assert_ne!(said(world, run.id()), told.text, "it has said more");
+    assert_eq!(run.result().await.unwrap(), told);
+    drop(host);
+    let child = run.id().clone();
+    drop((run, desk));
+    world.close_after(runtime).await;
+    let runtime = world.start(bosses(&Gate::new())).await;
+    assert_eq!(runtime.host().run_of(&child).await.unwrap().result().await.unwrap(), told);
+    runtime.shutdown().await;
+    sound(world);
+}
+
+async fn nobody_can_tell_a_one_shot_child_more(world: &World) {
+    let gate = Gate::new();
+    let runtime = world.start(cast(&gate)).await;
+    let desk = runtime.root("actor", "a desk").await.unwrap();
+    let run = desk.agent().start(actor("gate say:done")).await.unwrap();
+    gate.reached().await;
+    let (child, host) = (run.id().clone(), runtime.host());
+    let mut before = None;
+    for live in [true, false] {
+        if !live {
+            gate.open(1);
+            assert_eq!(run.result().await.unwrap(), result(TurnEnd::Completed, "done"));
+            before = Some(events(world, child.as_str()));
+        }
+        let refused = desk.agent().followup(&child, "more").await.unwrap_err();
+        assert!(matches!(&refused, DeliverError::NotResumable { reason, .. } if reason.contains("no supported continuation state")), "{refused}");
+        let id = || Some(mid("more"));
+        let told = [
+            desk.agent().followup(&child, "more").await,
+            host.send(&child, "more", id()).await,
+            host.steer(&child, "more", id()).await,
+            host.inject(&child, "more", id()).await,
+        ];
+        for refused in told {
+            assert_eq!(refused.unwrap_err().code(), "NOT_RESUMABLE", "live: {live}");
+        }
+        assert_eq!(world.reader().inbox(&child, 9).unwrap(), []);
+        assert_eq!(world.reader().message(&child, &mid("more")).unwrap(), None);
+    }
+    assert_eq!(Some(events(world, child.as_str())), before);
+    runtime.shutdown().await;
+}
+
+async fn a_start_that_is_given_up_leaves_nothing(world: &World) {
+    let runtime = world.start(cast(&Gate::new())).await;
+    let desk = runtime.root("actor", "a desk").await.unwrap();
+    let mut occurrences = runtime.subscribe();
+    let cancel = CancellationToken::new();
+    let agent = desk.agent().cancellable(cancel.clone());
+    // Before it is asked, and while its creation is prepared: here what it would inherit is read.
+    let paused = world.watch.pause(desk.id().as_str(), Call::Events, 1);
+    let (given_up, ()) = tokio::join!(agent.start(actor("say:never").provider("fork")), async {
+        paused.reached().await;
+        cancel.cancel();
+    });
+    assert_eq!(given_up.unwrap_err().code(), "CANCELLED");
+    drop(paused);
+    assert_eq!(agent.start(actor("say:never")).await.unwrap_err().code(), "CANCELLED");
+    assert_eq!(world.reader().children(Some(desk.id()), None, 9).unwrap(), []);
+    let heard = std::iter::from_fn(|| occurrences.try_recv().ok()).filter(|told| matches!(told, Occurrence::Created { .. } | Occurrence::Activated { .. }));
+    assert_eq!(heard.count(), 0);
+    // Once it is accepted the token ends nothing.
+    let cancel = CancellationToken::new();
+    let run = desk.agent().cancellable(cancel.clone()).start(actor("say:done")).await.unwrap();
+    cancel.cancel();
+    assert_eq!(run.result().await.unwrap(), result(TurnEnd::Completed, "done"));
+    runtime.shutdown().await;
+}
+
+async fn a_run_outlives_whoever_started_it_and_whoever_held_it(world: &World) {
+    let gate = Gate::new();
+    let (give, mut runs) = mpsc::unbounded_channel::<OneShotRun>();
+    let cast = cast(&gate).closure("starter", move |turn: Turn| {
+        let give = give.clone();
+        async move {
+            let run = turn.agent().start(actor("gate say:kept")).await?;
+            drop(turn.agent().start(actor("gate say:dropped")).await?);
+            give.send(run).ok();
+            Ok(Ended::Completed)
+        }
+    });
+    let runtime = world.start(cast).await;
+    let desk = runtime.root("starter", "a desk").await.unwrap();
+    desk.send("go").await.unwrap();
+    let run = runs.recv().await.unwrap();
+    runtime.when_idle(desk.id()).await.unwrap();
+    let top = desk.id().clone();
+    // Neither the turn nor the handle is there any more.
+    drop(desk);
+    gate.open(2);
+    assert_eq!(run.result().await.unwrap(), result(TurnEnd::Completed, "kept"));
+    let host = runtime.host();
+    assert_eq!(host.quiescent(&top).await.unwrap(), []);
+    assert_eq!(host.live_count(), 0);
+    assert_eq!(run.result().await.unwrap().text, "kept", "nor is its parent");
+    let said: Vec<_> = world.reader().children(Some(&top), None, 9).unwrap().iter().map(|child| said(world, &child.id)).collect();
+    assert_eq!((said.len(), said.contains(&"dropped".to_owned())), (2, true), "{said:?}");
+    runtime.shutdown().await;
+    sound(world);
+}
+
+fn said(world: &World, id: &SessionId) -> String {
+    world.reader().folded(id).unwrap().last_said().map(|message| text_of(&message.content)).unwrap_or_default()
+}
+
+async fn a_run_goes_on_with_the_next_runtime_and_is_the_same(world: &World) {
+    let gate = Gate::new();
+    let starts: Arc<Mutex<Vec<(SessionId, MessageId)>>> = Arc::default();
+    let builder = || {
+        let (starts, at) = (starts.clone(), gate.clone());
+        cast(&gate).closure("starter", move |turn: Turn| {
+            let (starts, at) = (starts.clone(), at.clone());
+            async move {
+                // The same on every attempt: an effect of its message.
+                let run = turn.agent().start(actor("gate say:done")).await?;
+                starts.lock().unwrap().push((run.id().clone(), run.message().clone()));
+                at.pass(&turn).await?;
+                turn.say(run.result().await.map_err(TurnError::from)?.text)?;
+                Ok(Ended::Completed)
+            }
+        })
+    };
+    let runtime = world.start(builder()).await;
+    let desk = runtime.root("starter", "a desk").await.unwrap();
+    let own = desk.agent().start(actor("gate say:own")).await.unwrap();
+    desk.send("go").await.unwrap();
+    for _ in 0..3 {
+        gate.reached().await;
+    }
+    let waiting = own.result();
+    let (told, ()) = tokio::join!(waiting, runtime.shutdown());
+    assert_eq!(told.unwrap_err().code(), "DRAINING", "it has work left");
+    assert_eq!(own.result().await.unwrap_err().code(), "DRAINING");
+    let (top, child) = (desk.id().clone(), own.id().clone());
+    drop((desk, own));
+    world.close_after(runtime).await;
+    let runtime = world.start(builder()).await;
+    let desk = runtime.resume(&top).await.unwrap();
+    gate.open(9);
+    // Nobody had woken it: whoever asks has.
+    assert_eq!(runtime.host().run_of(&child).await.unwrap().result().await.unwrap(), result(TurnEnd::Completed, "own"));
+    assert_eq!(desk.agent().run_of(&child).await.unwrap().result().await.unwrap().text, "own");
+    desk.quiescent().await.unwrap();
+    assert_eq!(said(world, &top), "done");
+    let starts = starts.lock().unwrap().clone();
+    assert_eq!((starts.len(), &starts[0]), (2, &starts[1]), "the second attempt has the same run");
+    assert_eq!(world.reader().children(Some(&top), None, 9).unwrap().len(), 2);
+    runtime.shutdown().await;
+    sound(world);
+}
+
+async fn a_run_that_nobody_can_go_on_with_says_so(world: &World) {
+    world.root_of("r", "actor");
+    world.root_of("stranger", "actor");
+    world.child("continuable", "r");
+    world.create(&Author::child("asked nothing", "r").described(&one_shot(None)).sealed());
+    world.create(&Author::child("of nobody", "r").described(&Descriptor { agent: "nobody".into(), ..one_shot(None) }).sealed());
+    let message = Message::turn("m", "work", Source::Coordinator { session: sid("r") }, 1_000).unwrap();
+    world.one(greenroom_session::store::Op::Accept(greenroom_session::store::Accept::new(sid("of nobody"), message))).unwrap();
+    let runtime = world.start(cast(&Gate::new())).await;
+    let (desk, stranger) = (runtime.resume(&sid("r")).await.unwrap(), runtime.resume(&sid("stranger")).await.unwrap());
+    let run = desk.agent().start(actor("say:done")).await.unwrap();
+    run.result().await.unwrap();
+    let host = runtime.host();
+    for (child, by_host, by_parent) in [
+        ("missing", "SESSION_NOT_FOUND", "SESSION_NOT_FOUND"),
+        ("r", "NOT_RESUMABLE", "UNAUTHORIZED"),
+        ("continuable", "NOT_RESUMABLE", "NOT_RESUMABLE"),
+        ("asked nothing", "NOT_STARTED", "NOT_STARTED"),
+    ] {
+        assert_eq!(host.run_of(&sid(child)).await.unwrap_err().code(), by_host, "{child}");
+        assert_eq!(desk.agent().run_of(&sid(child)).await.unwrap_err().code(), by_parent, "{child}");
+    }
+    let of_nobody = host.run_of(&sid("of nobody")).await.unwrap();
+    assert_eq!((of_nobody.message(), of_nobody.result().await.unwrap_err().code()), (&mid("m"), "NOT_RESUMABLE"));
+    assert_eq!(stranger.agent().run_of(run.id()).await.unwrap_err().code(), "UNAUTHORIZED");
+    let stale = stranger.agent();
+    drop(stranger);
+    let mut ends = host.subscribe();
+    if host.live_count() > 1 {
+        until(&mut ends, |told| matches!(told, Occurrence::Ended { session, .. } if *session == sid("stranger"))).await;
+    }
+    assert_eq!(stale.start(actor("say:never")).await.unwrap_err().code(), "UNAUTHORIZED");
+    runtime.shutdown().await;
+    assert_eq!(world.reader().children(Some(&sid("stranger")), None, 9).unwrap(), []);
+}
+
+/// `chief N` has others do it N levels down, each waiting in another way, the deepest failing now and then.
+fn chiefs(builder: RuntimeBuilder) -> RuntimeBuilder {
+    builder.closure("chief", |turn: Turn| async move {
+        let depth: u32 = turn.text().parse().unwrap_or(0);
+        if depth == 0 {
+            return Err(TurnError::new("TOO_DEEP", "nobody is left"));
+        }
+        let below = |label: &str| Delegate::new("chief", label, (depth - 1).to_string());
+        let agent = turn.agent();
+        match depth % 3 {
+            0 => drop(turn.delegate_and_wait(below("a")).await),
+            1 => {
+                let run = agent.start(below("b")).await?;
+                // Both of these wait, as one turn.
+                let (one, two) = tokio::join!(run.result(), turn.delegate_and_wait(below("c")));
+                turn.say(format!("{} and {}", one.is_ok(), two.is_ok()))?;
+            }
+            _ => {
+                let (kept, dropped) = (agent.start(below("d")).await?, agent.start(below("e")).await?);
+                dropped.dispose().await.map_err(TurnError::from)?;
+                kept.result().await.map_err(TurnError::from)?;
+            }
+        }
+        turn.say("back")?;
+        Ok(Ended::Completed)
+    })
+}
+
+async fn whoever_waits_for_a_run_gives_its_slot_back(world: &World) {
+    for max_live in [1, 2] {
+        let runtime = world.start(chiefs(Runtime::builder()).max_live(max_live)).await;
+        let desk = runtime.root("chief", "a desk").await.unwrap();
+        for round in 0..8_u64 {
+            let message = desk.send("4").await.unwrap();
+            runtime.when_idle(desk.id()).await.unwrap();
+            let log = events(world, desk.id().as_str());
+            let turn = log.iter().find_map(|event| match &event.body {
+                Body::TurnStart { turn, message: served, .. } if *served == message => Some(*turn),
+                _ => None,
+            });
+            let end = log.iter().rfind(|event| matches!(&event.body, Body::TurnEnd { turn: of, .. } if Some(*of) == turn)).unwrap();
+            assert!(matches!(&end.body, Body::TurnEnd { reason: TurnEnd::Completed, .. }), "round {round}: {end:?}");
+        }
+        assert_eq!(desk.quiescent().await.unwrap(), []);
+        runtime.shutdown().await;
+    }
+    sound(world);
+}

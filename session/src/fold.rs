@@ -11,7 +11,7 @@ use std::{
 use crate::{
     compact::COMPACT_SOURCE,
     descriptor::{Descriptor, DescriptorError, ModelRoute},
-    event::{Body, Event, RootOpened, SurfaceMessage, SurfaceOp, TurnEnd},
+    event::{Body, EpochEnd, Event, RootOpened, SurfaceMessage, SurfaceOp, TurnEnd},
     head::{FoldError, Head},
     header::Header,
     id::{MessageId, Order, Seq},
@@ -119,6 +119,45 @@ pub struct UnansweredCall {
     pub started: Option<Seq>,
 }
 
+/// Where a session has settled last. What is not after it the parent has been told.
+///
+/// ```
+/// use std::sync::Arc;
+/// use greenroom_session::{event::{Body, EpochEnd}, fold::{Fold, Settled}, header::NewSession, id::SessionId};
+/// let child = NewSession::child(SessionId::new("child")?, SessionId::new("root")?, 0);
+/// let mut fold = Fold::new(Arc::new(child.at(1_000)));
+/// assert_eq!(fold.settled(), Settled::default()); // everything is yet to be told
+/// fold.apply_event(&Body::ActivationStart { epoch: 1 }.at(0, 1_000))?;
+/// fold.apply_event(&Body::ActivationEnd { epoch: 1, reason: EpochEnd::Settled }.at(1, 1_000))?;
+/// assert_eq!(fold.settled(), Settled { since: 2, turns: 0 });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Settled {
+    /// The first event after it.
+    pub since: Seq,
+    /// The newest turn before it.
+    pub turns: u64,
+}
+
+/// What was taken back before it had a turn, since the session has settled last.
+///
+/// ```
+/// use std::sync::Arc;
+/// use greenroom_session::{event::Body, fold::Fold, header::NewSession, id::{MessageId, SessionId}};
+/// let mut fold = Fold::new(Arc::new(NewSession::root(SessionId::new("root")?).at(1_000)));
+/// fold.apply_event(&Body::MessageWithdrawn { message: MessageId::new("m0")?, by: "user".into() }.at(0, 1_000))?;
+/// assert_eq!((fold.taken_back().count, fold.taken_back().newest.as_ref().map(MessageId::as_str)), (1, Some("m0")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TakenBack {
+    /// How many messages.
+    pub count: u64,
+    /// The newest of them, unless a turn has ended after that.
+    pub newest: Option<MessageId>,
+}
+
 /// How far the compaction under way has come.
 #[derive(Debug, Clone, PartialEq, Default)]
 enum Compaction {
@@ -161,8 +200,12 @@ pub struct Fold {
     begun: u64,
     /// The turn that decided it, and how that ended.
     outcome: Option<(u64, TurnEnd)>,
+    /// The newest turn and how it ended, if it is served again.
+    cut_off: Option<(u64, TurnEnd)>,
     calls: Vec<UnansweredCall>,
     said: Option<(Seq, Arc<SurfaceMessage>)>,
+    settled: Settled,
+    taken_back: TakenBack,
     compaction: Compaction,
     unknown: Option<(Seq, String)>,
     last_time: u64,
@@ -182,8 +225,11 @@ impl Fold {
             serving: Serving::default(),
             begun: 0,
             outcome: None,
+            cut_off: None,
             calls: Vec::new(),
             said: None,
+            settled: Settled::default(),
+            taken_back: TakenBack::default(),
             compaction: Compaction::default(),
             unknown: None,
             last_time: 0,
@@ -249,12 +295,23 @@ impl Fold {
     /// Returns how the work on the newest message ended. A turn that only took notes counts if it did not complete, or if there was no other: it makes no
     /// failure good.
     pub fn outcome(&self) -> Option<&TurnEnd> {
-        self.outcome.as_ref().map(|(_, reason)| reason)
+        self.outcome_after(0)
     }
 
     /// Returns the outcome, unless no turn after the turn `turn` has decided it.
     pub fn outcome_after(&self, turn: u64) -> Option<&TurnEnd> {
-        self.outcome.as_ref().filter(|(decided_by, _)| *decided_by > turn).map(|(_, reason)| reason)
+        let decided = |by: &&(u64, TurnEnd)| by.0 > turn;
+        self.cut_off.as_ref().filter(decided).or(self.outcome.as_ref().filter(decided)).map(|(_, reason)| reason)
+    }
+
+    /// Returns where the session has settled last.
+    pub fn settled(&self) -> Settled {
+        self.settled
+    }
+
+    /// Returns what was taken back since the session has settled last.
+    pub fn taken_back(&self) -> &TakenBack {
+        &self.taken_back
     }
 
     /// Returns the tool calls of the open step that have no result, in transcript order.
@@ -378,14 +435,24 @@ impl Fold {
                 self.calls.clear();
             }
             Body::TurnEnd { turn, reason } => {
-                if self.serving.message.is_some() || *reason != TurnEnd::Completed || self.outcome.is_none() {
-                    self.outcome = Some((*turn, reason.clone()));
+                let end = Some((*turn, reason.clone()));
+                if !reason.is_final() {
+                    // What comes of it is decided by the turn that serves the message again.
+                    self.cut_off = end;
+                } else if self.serving.message.is_some() || *reason != TurnEnd::Completed || self.outcome.is_none() {
+                    self.outcome = end;
                 }
                 if reason.is_final() {
+                    self.cut_off = None;
                     self.serving_id = None;
                     self.serving = Serving::default();
                 }
                 self.calls.clear();
+                self.taken_back.newest = None;
+            }
+            Body::ActivationEnd { reason: EpochEnd::Settled, .. } => {
+                self.settled = Settled { since: event.seq + 1, turns: self.head.turns };
+                self.taken_back = TakenBack::default();
             }
             Body::StepEnd { .. } => self.calls.clear(),
             Body::NoteJoined { notes, .. } => self.take_notes(notes),
@@ -412,7 +479,12 @@ impl Fold {
                     }
                 }
             }
-            Body::MessageWithdrawn { message, .. } | Body::ControlAnswered { control: message, .. } => self.take(|record| record.message.id == *message),
+            Body::MessageWithdrawn { message, .. } => {
+                self.taken_back.count += 1;
+                self.taken_back.newest = Some(message.clone());
+                self.take(|record| record.message.id == *message);
+            }
+            Body::ControlAnswered { control, .. } => self.take(|record| record.message.id == *control),
             Body::EndSeed {}
             | Body::ActivationStart { .. }
             | Body::ActivationEnd { .. }

@@ -284,6 +284,11 @@ pub fn prompt_id(child: &SessionId, prompt: &str) -> MessageId {
     MessageId::from_uuid(derive(&[child.as_str().as_bytes(), b"prompt", prompt.as_bytes()]))
 }
 
+/// Returns the id of the notice that a session has settled when it was last told of by a message that was taken back, and not by a turn.
+pub fn taken_back_notice_id(session: &SessionId, message: &MessageId) -> MessageId {
+    MessageId::from_uuid(derive(&[session.as_str().as_bytes(), b"settled, taken back", message.as_str().as_bytes()]))
+}
+
 /// Returns the seed of what a session draws by chance while it serves a message. Every attempt at the message draws the same, in whichever process.
 pub fn chance(seed: u64, session: &SessionId, message: &MessageId) -> u64 {
     let derived = derive(&[b"chance", &seed.to_be_bytes(), session.as_str().as_bytes(), message.as_str().as_bytes()]);

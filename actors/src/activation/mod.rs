@@ -11,6 +11,7 @@
 //! next epoch and served again. The guard in the state reports every end, also after a panic.
 
 mod cancel;
+mod notice;
 mod requests;
 mod settle;
 mod start;
@@ -60,7 +61,7 @@ use crate::{
 pub(crate) use cancel::Call;
 #[cfg(test)]
 pub(crate) use settle::plant;
-pub(crate) use settle::{notice, told};
+pub(crate) use notice::{notice, told};
 pub(crate) use start::{StartRequest, start};
 
 /// What an Activation is told.
@@ -147,6 +148,8 @@ pub(crate) struct ActivationState {
     slot: Slot,
     running: Option<Running>,
     asked: bool,
+    /// It asked to settle and was refused: children of its are live, or a handle keeps it.
+    waits: bool,
     shutdown: Option<EpochEnd>,
     // After the behaviour, so that nothing of this epoch is left when the next may begin; before the services, so that there is somebody to tell.
     guard: EndGuard,
@@ -246,6 +249,7 @@ impl Actor for Activation {
             slot: args.slot.map_or(Slot::None, Slot::Held),
             running: None,
             asked: args.asked,
+            waits: false,
             shutdown: None,
             guard,
             services: args.services,
@@ -384,6 +388,7 @@ impl ActivationState {
             return None;
         };
         let turn = *turn;
+        self.waits = false;
         self.services.tell(|| Occurrence::TurnStarted { session: self.view.id().clone(), turn, message: message.clone(), attempt: *attempt });
         let permit = match std::mem::replace(&mut self.slot, Slot::None) {
             Slot::Held(permit) => Some(permit),
@@ -537,8 +542,11 @@ impl ActivationState {
         self.finish(reason).await
     }
 
-    /// Ends the epoch without settling. Whatever is pending stays pending.
+    /// Ends the epoch, without settling unless the parent is owed a notice. Whatever is pending stays pending.
     async fn finish(&mut self, reason: EpochEnd) -> Outcome {
+        if self.settle_aside().await? {
+            return Ok(Next::Leave(EpochEnd::Settled));
+        }
         // A turn that was claimed and not begun was given its `turn/start`; it ends as disposed and is served again.
         let mut bodies = Vec::new();
         if let Some(turn) = self.view.log.look(|fold| fold.head().open.as_ref().map(|open| open.turn)) {

@@ -6,17 +6,15 @@
 use std::sync::Arc;
 
 use greenroom_session::{
-    descriptor::Mode,
     event::{Body, EpochEnd},
-    fold::{DescriptorState, Fold},
-    head,
-    id::{Epoch, SessionId, notice_id},
-    message::{Message, Source, text_of},
-    store::{Done, Refused},
+    store::{Refused, StoreError, Traced},
 };
 use tokio::sync::oneshot;
 
-use super::{ActivationState, Next};
+use super::{
+    ActivationState, Next,
+    notice::{notice, told},
+};
 use crate::{error::WriteError, race::race_point, registry::RegistryMessage};
 
 /// How often an Activation without work lets others run before it settles.
@@ -41,7 +39,8 @@ impl ActivationState {
             return Ok(Next::Leave(EpochEnd::Failed));
         }
         // Refused: the Registry wakes this Activation when its last child has ended or its last handle is gone.
-        if !granted.await.unwrap_or(false) {
+        self.waits = !granted.await.unwrap_or(false);
+        if self.waits {
             return Ok(Next::Stay);
         }
         race_point!("settle-granted");
@@ -62,6 +61,38 @@ impl ActivationState {
         }
     }
 
+    /// Settles an epoch that is put aside, if the parent has something to hear and nothing is left to do: no later epoch would begin by itself and tell it.
+    /// Whoever waits for children does not: what they have left to do comes back to it. Returns false if the epoch is to be disposed of.
+    pub(super) async fn settle_aside(&mut self) -> Result<bool, WriteError> {
+        if self.waits || self.view.log.look(|fold| fold.head().open.is_some()) {
+            return Ok(false);
+        }
+        let (epoch, now) = (self.view.epoch, self.services.now());
+        let (Some(notice), Some(parent)) = (self.view.log.look(|fold| notice(fold, epoch, now)), self.view.header.parent.clone()) else {
+            return Ok(false);
+        };
+        // The parent is about to be put aside, too, and not woken: the notice is work that brings it back.
+        if self.has_work().await || told(self.view.id(), self.services.leave_message(&parent, Arc::new(notice)).await).is_err() {
+            return Ok(false);
+        }
+        race_point!("aside-told");
+        match self.close_settled().await {
+            Ok(()) => Ok(true),
+            Err(WriteError::Refused(Refused::Pending(_))) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Asks the store whether anything is left to do; what cannot be asked may have something.
+    async fn has_work(&mut self) -> bool {
+        let header = self.view.header.clone();
+        let head = self.services.readers.read(move |reader| {
+            let traced = Traced { id: header.id.clone(), created_at: header.created_at, header: Ok(header) };
+            Ok::<_, StoreError>(reader.describe(std::slice::from_ref(&traced), false)?.pop())
+        });
+        !matches!(head.await, Ok(Some(Ok(description))) if !description.head.has_work())
+    }
+
     async fn close_settled(&mut self) -> Result<(), WriteError> {
         let guarded = !planted_bug();
         self.view.log.close(vec![Body::ActivationEnd { epoch: self.view.epoch, reason: EpochEnd::Settled }], guarded).await
@@ -74,79 +105,6 @@ impl ActivationState {
         let Some(parent) = self.view.header.parent.clone() else { return Ok(()) };
         let grandparent = self.services.live.get(&parent).and_then(|view| view.header.parent.clone());
         told(self.view.id(), self.services.accept(&parent, None, grandparent.as_ref(), Arc::new(notice)).await)
-    }
-}
-
-/// Judges what became of a notice.
-pub(crate) fn told(session: &SessionId, accepted: Result<Done, WriteError>) -> Result<(), WriteError> {
-    match accepted {
-        // An earlier epoch has told of this turn.
-        Ok(_) | Err(WriteError::Refused(Refused::MessageIdConflict(_))) => Ok(()),
-        // A parent that is gone, damaged or flooded must not keep its child from settling; its log still tells the outcome.
-        Err(WriteError::Refused(refused)) => {
-            tracing::warn!(%session, code = refused.code(), %refused, "the parent could not be told of a settlement");
-            Ok(())
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Returns what a session's parent is told when the session settles; `None` if there is nobody or nothing to tell.
-pub(crate) fn notice(fold: &Fold, epoch: Epoch, now: u64) -> Option<Message> {
-    let header = fold.header();
-    header.parent.as_ref()?;
-    let last = fold.head().last.clone()?;
-    let descriptor = match fold.descriptor() {
-        DescriptorState::One { parsed: Ok(descriptor), .. } => Some(descriptor),
-        _ => None,
-    };
-    // Whoever started a one-shot child waits for its answer and is not told twice.
-    if descriptor.is_some_and(|descriptor| descriptor.mode == Mode::OneShot) {
-        return None;
-    }
-    let label = descriptor.and_then(|descriptor| descriptor.label.as_deref()).unwrap_or("no label");
-    let mut text = format!("Subagent {} ({label}) has settled: its last turn {}.", header.id, outcome_words(&last));
-    match fold.last_said().map(|message| text_of(&message.content)).filter(|answer| !answer.is_empty()) {
-        Some(answer) => {
-            text.push_str(" Its last message:\n");
-            text.push_str(excerpt(&answer));
-            if answer.len() > QUOTED_BYTES {
-                text.push_str("… (the rest is in its log)");
-            }
-        }
-        None => text.push_str(" It left no message."),
-    }
-    let id = notice_id(&header.id, last.turn);
-    let source = Source::SubagentSettled { session: header.id.clone(), epoch, outcome: last.kind.into_owned(), code: last.code };
-    match Message::note(id, text, source, now, false) {
-        Ok(notice) => Some(notice),
-        Err(error) => {
-            // A quote of this length always fits.
-            tracing::error!(session = %header.id, %error, "a notice could not be made");
-            None
-        }
-    }
-}
-
-/// Most of a session's last message that the notice of its settlement quotes, in bytes.
-const QUOTED_BYTES: usize = 64 * 1024;
-
-/// Returns as much of a text as a notice quotes, cut between two characters.
-fn excerpt(text: &str) -> &str {
-    let mut end = QUOTED_BYTES.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.get(..end).unwrap_or(text)
-}
-
-fn outcome_words(last: &head::Outcome) -> String {
-    match (&*last.kind, &last.code) {
-        ("error", Some(code)) => format!("failed with {code}"),
-        ("max_tokens", _) => "ran out of output tokens".to_owned(),
-        ("aborted", _) => "was stopped".to_owned(),
-        ("disposed" | "interrupted", _) => "was cut off".to_owned(),
-        (kind, _) => kind.to_owned(),
     }
 }
 

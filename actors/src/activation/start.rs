@@ -35,13 +35,24 @@ pub(crate) struct StartRequest {
     pub(crate) session: SessionId,
     pub(crate) incarnation: Incarnation,
     pub(crate) keep: bool,
+    /// Whether the Registry knows whose child it is.
+    pub(crate) is_owned: bool,
 }
 
 /// Starts a session and tells the Registry how that went, whatever happens.
 pub(crate) async fn start(services: Arc<Services>, registry: ActorRef<RegistryMessage>, request: StartRequest) {
     let (session, incarnation) = (request.session.clone(), request.incarnation);
     let mut report = Report { registry: registry.clone(), session: Some((session.clone(), incarnation)) };
-    let slot = if request.keep { services.slots.clone().try_acquire_owned().ok() } else { services.slots.clone().acquire_owned().await.ok() };
+    let slot = if request.keep {
+        services.slots.clone().try_acquire_owned().ok()
+    } else {
+        tokio::select! {
+            biased;
+            // Its parent ends after it, and may have the slot that it waits for.
+            () = services.closing.cancelled() => None,
+            slot = services.slots.clone().acquire_owned() => slot.ok(),
+        }
+    };
     race_point!("before-load");
     if services.is_draining() {
         report.session = None;
@@ -84,7 +95,7 @@ async fn bring_up(
     request: StartRequest,
     slot: Option<OwnedSemaphorePermit>,
 ) -> Result<Option<Arc<LiveView>>, ActivateError> {
-    let StartRequest { session, incarnation, keep } = request;
+    let StartRequest { session, incarnation, keep, is_owned } = request;
     for look in 1..=LOOKS {
         let id = session.clone();
         let read = move |reader: &mut dyn Reader| {
@@ -102,6 +113,10 @@ async fn bring_up(
         }
         // Made before anything is written, so that a behaviour that cannot be made uses no attempt.
         let behavior = agent_of(services, &session, &fold)?();
+        if let (false, Some(parent)) = (is_owned, &fold.header().parent) {
+            // From here on the parent does not settle.
+            drop(registry.send_message(RegistryMessage::Owned { session: session.clone(), incarnation, parent: parent.clone() }));
+        }
         let installed = set_up(services, &fold).await?;
         race_point!("before-open");
         // The last look before the write: what a generation that is over begins, the next one may not find.

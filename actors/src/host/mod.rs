@@ -385,13 +385,15 @@ impl Host {
                 let described = reader.describe(&found, false)?;
                 let cut_off = |description: &Description| description.head.is_unfinished();
                 let (first, then): (Vec<_>, Vec<_>) = found.into_iter().zip(described).partition(|(_, description)| description.as_ref().is_ok_and(cut_off));
-                Ok::<_, StoreError>(first.into_iter().chain(then).map(|(traced, _)| traced.id).chain(unread).collect::<Vec<_>>())
+                // With its parent, which does not settle before every child that was found has had its start.
+                let with_parent = first.into_iter().chain(then).map(|(traced, _)| (traced.id, traced.header.ok().and_then(|header| header.parent.clone())));
+                Ok::<_, StoreError>(with_parent.chain(unread.into_iter().map(|id| (id, None))).collect::<Vec<_>>())
             })
             .await?;
-        for session in &found {
-            services.wake(session, None);
+        for (session, parent) in &found {
+            services.wake(session, parent.as_ref());
         }
-        Ok(found)
+        Ok(found.into_iter().map(|(session, _)| session).collect())
     }
 
     /// Returns the leases in a tree, in all trees if `None`: those of this process and of others, live or dead.
@@ -447,7 +449,10 @@ impl Host {
                     let mut working = Vec::new();
                     for (traced, description) in with_heads.into_iter().zip(described) {
                         match description {
-                            Ok(description) if description.head.has_work() || description.is_runnable() => working.push((traced.id, description.head)),
+                            Ok(description) if description.head.has_work() || description.is_runnable() => {
+                                let parent = traced.header.ok().and_then(|header| header.parent.clone());
+                                working.push((traced.id, parent, description.head));
+                            }
                             Ok(_) | Err(LoadError::NotFound(_) | LoadError::Removed(_)) => {}
                             // No other try reads it.
                             Err(_) => unread.push(traced.id),
@@ -458,12 +463,12 @@ impl Host {
                 .await?;
             let mut stuck = unread;
             let mut woken = false;
-            for (id, head) in runnable {
+            for (id, parent, head) in runnable {
                 if services.played.of(&id).is_some() {
                     // Its turns are its host's affair; what waits in its inbox cannot run.
                     stuck.extend((head.pending_turns + head.pending_wakes > 0).then_some(id));
                 } else if patience.tries(&id, &head) {
-                    drop(services.registry.send_message(RegistryMessage::Wake { session: id, parent: None }));
+                    drop(services.registry.send_message(RegistryMessage::Wake { session: id, parent }));
                     woken = true;
                 } else {
                     stuck.push(id);

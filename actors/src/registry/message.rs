@@ -34,6 +34,15 @@ pub(crate) enum RegistryMessage {
         /// The session.
         session: SessionId,
     },
+    /// A session that is starting is the child of this one.
+    Owned {
+        /// The session.
+        session: SessionId,
+        /// Which start.
+        incarnation: Incarnation,
+        /// Its parent.
+        parent: SessionId,
+    },
     /// A start has come to its end.
     Started {
         /// The session.

@@ -68,6 +68,7 @@ impl Actor for Registry {
             RegistryMessage::Ensure { session, reply } => state.ensure(&myself, &services, session, reply),
             RegistryMessage::Publish(publishing) => state.publish(&myself, &services, publishing),
             RegistryMessage::Release { session } => state.release(&session),
+            RegistryMessage::Owned { session, incarnation, parent } => state.owned_by(&session, incarnation, parent),
             RegistryMessage::Started { session, incarnation, result } => state.started(&myself, &services, session, incarnation, result),
             RegistryMessage::Settle { session, incarnation, reply } => {
                 let granted = state.may_settle(&session, incarnation);

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use greenroom_session::{event::EpochEnd, id::SessionId};
+use greenroom_session::{event::EpochEnd, id::SessionId, store::Reader};
 use ractor::ActorRef;
 use tokio::sync::oneshot;
 
@@ -160,10 +160,19 @@ impl RegistryState {
             refuse(waiting, &ActivateError::Draining);
             return;
         }
-        let keep = self.pins.has(&session);
+        let (keep, is_owned) = (self.pins.has(&session), parent.is_some());
         let incarnation = self.enter(services, &session, parent, waiting);
-        let request = StartRequest { session, incarnation, keep };
+        let request = StartRequest { session, incarnation, keep, is_owned };
         tokio::spawn(start(services.clone(), myself.clone(), request));
+    }
+
+    /// Notes whose child a session is that is starting, unless that was known.
+    pub(super) fn owned_by(&mut self, session: &SessionId, incarnation: Incarnation, parent: SessionId) {
+        let Some(entry) = self.entry(session, incarnation) else { return };
+        if entry.parent.is_none() {
+            entry.parent = Some(parent.clone());
+            self.owned.entry(parent).or_default().insert(session.clone());
+        }
     }
 
     fn enter(&mut self, services: &Services, session: &SessionId, parent: Option<SessionId>, waiting: Vec<Waiting>) -> Incarnation {
@@ -243,7 +252,8 @@ impl RegistryState {
                 if let Some(publishing) = publish {
                     publishing.refuse(PublishError::Live(view.id().clone()));
                 }
-                if services.is_draining() {
+                // Its children first, if they were live before it.
+                if services.is_draining() && !self.owned.contains_key(view.id()) {
                     view.shut_down();
                 }
             }
@@ -356,15 +366,18 @@ impl RegistryState {
                 .read(move |reader| {
                     let mut found = Vec::new();
                     for root in &roots {
-                        found.extend(reader.runnable(Some(root), usize::MAX)?);
+                        for session in reader.runnable(Some(root), usize::MAX)? {
+                            let parent = parent_of(reader, &session);
+                            found.push((session, parent));
+                        }
                     }
                     Ok::<_, greenroom_session::store::StoreError>(found)
                 })
                 .await;
             match found {
                 Ok(found) => {
-                    for session in found.into_iter().filter(|session| !refused.contains(session) && !services.live.is_resident(session)) {
-                        drop(registry.send_message(RegistryMessage::Wake { session, parent: None }));
+                    for (session, parent) in found.into_iter().filter(|(session, _)| !refused.contains(session) && !services.live.is_resident(session)) {
+                        drop(registry.send_message(RegistryMessage::Wake { session, parent }));
                     }
                 }
                 Err(error) => tracing::warn!(%error, "the store could not be asked for sessions with work"),
@@ -483,6 +496,11 @@ impl RegistryState {
 fn is_kept(owned: &HashMap<SessionId, HashSet<SessionId>>, entries: &HashMap<SessionId, Entry>, session: &SessionId) -> bool {
     let counts = |child: &SessionId| entries.get(child).is_none_or(|entry| !entry.is_published());
     owned.get(session).is_some_and(|children| children.iter().any(counts))
+}
+
+/// Returns whose child a session is, if its header can be read.
+fn parent_of(reader: &mut dyn Reader, session: &SessionId) -> Option<SessionId> {
+    reader.header(session).ok().flatten().and_then(|header| header.parent.clone())
 }
 
 /// Answers those who wait for a session that does not come up.

@@ -7,7 +7,7 @@ use std::{
 
 use greenroom_session::{
     event::{Body, Event, TurnEnd as Reason},
-    id::{EffectKind, MessageId, Order, SessionId, notice_id},
+    id::{EffectKind, MessageId, Order, SessionId, notice_id, taken_back_notice_id},
     store::{MessageState, Store},
 };
 
@@ -42,6 +42,9 @@ pub(super) fn audit(store: &Witness, ledger: &Ledger, served: bool) -> Vec<Strin
     judge_promises(&logs, ledger, served, &mut wrong);
     judge_runs(&logs, ledger, &mut wrong);
     judge_notices(&logs, &mut wrong);
+    if served && !ledger.played.load(Ordering::Relaxed) {
+        judge_told(&logs, &mut wrong);
+    }
     judge_answers(&logs, ledger, &mut wrong);
     wrong
 }
@@ -76,6 +79,21 @@ fn judge_notices(logs: &HashMap<SessionId, AuditedLog>, wrong: &mut Vec<String>)
                     wrong.push(format!("{child}: the notice of turn {turn} overtook report {report} of turn {reported_in}"));
                 }
             }
+        }
+    }
+}
+
+/// Whatever came over a child: when nothing is left to do, its parent was told of what it did last.
+fn judge_told(logs: &HashMap<SessionId, AuditedLog>, wrong: &mut Vec<String>) {
+    for (child, log) in logs {
+        let Some(parent) = log.parent.as_ref().and_then(|parent| logs.get(parent)) else { continue };
+        let notice = match &log.newest_taken_back {
+            Some(message) => taken_back_notice_id(child, message),
+            None if log.turns > 0 => notice_id(child, log.turns),
+            None => continue,
+        };
+        if !parent.joined.contains(&notice) && !parent.pending.contains(&notice) {
+            wrong.push(format!("{child}: its parent was never told of turn {}, or of {:?} taken back", log.turns, log.newest_taken_back));
         }
     }
 }
@@ -166,6 +184,8 @@ struct AuditedLog {
     /// Requests among what waits.
     requests: BTreeSet<MessageId>,
     withdrawn: BTreeSet<MessageId>,
+    /// The newest message that was taken back, if no turn has ended since.
+    newest_taken_back: Option<MessageId>,
     answered: BTreeSet<MessageId>,
     aborted: BTreeSet<u64>,
     wrong: Vec<String>,
@@ -271,6 +291,7 @@ impl AuditedLog {
         if order.is_none() || self.attempts.contains_key(message) || !self.withdrawn.insert(message.clone()) {
             self.say(seq, format!("{message} is taken back and waits still, has a turn, or was taken back before"));
         }
+        self.newest_taken_back = Some(message.clone());
     }
 
     fn answer(&mut self, seq: u64, control: &MessageId, order: Option<Order>) {
@@ -318,6 +339,7 @@ impl AuditedLog {
     }
 
     fn end(&mut self, seq: u64, turn: u64, reason: &Reason) {
+        self.newest_taken_back = None;
         let Some((open, message)) = self.turn.take() else { return self.say(seq, format!("turn {turn} ends and none is open")) };
         if open != turn || self.step.is_some() {
             self.say(seq, format!("turn {turn} ends while {open} is open, step {:?}", self.step));

@@ -247,7 +247,7 @@ fn what_nobody_holds_is_answered_by_whoever_asks_and_no_turn_begins() {
         assert!(store.reader().unwrap().leases(None).unwrap().is_empty());
     });
     let told: Vec<_> = store.reader().unwrap().inbox(&root, 9).unwrap().iter().map(|record| record.message.text()).collect();
-    assert_eq!(told, ["Subagent child (child) has settled: its last turn was stopped. It left no message."]);
+    assert_eq!(told, ["Subagent child (child) has settled: its last turn was stopped. One message was taken back before its turn. It left no message."]);
     assert!(heard(&store, &root).is_empty(), "the parent was not started");
 }
 

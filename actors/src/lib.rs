@@ -80,6 +80,7 @@ pub mod turn;
 mod turn_core;
 mod visit;
 mod wait;
+mod waking;
 
 #[cfg(test)]
 mod tests;

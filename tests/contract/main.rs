@@ -10,6 +10,7 @@ mod cycles;
 mod damage;
 mod descendants;
 mod files;
+mod follow_up;
 mod fork;
 mod lifecycle;
 mod limits;

@@ -17,8 +17,8 @@ use crate::{
     error::{StartError, WriteError},
     occurrence::Occurrence,
     race::race_point,
-    services::Services,
     turn_core::Effect,
+    waking::Waking,
 };
 
 impl Agent {
@@ -66,7 +66,7 @@ impl Agent {
         Ok(delegated)
     }
 
-    async fn create(&self, delegate: &Delegate, descriptor: &Descriptor, effect: Option<Effect>) -> Result<(Delegated, Option<WakeOnDrop<'_>>), StartError> {
+    async fn create(&self, delegate: &Delegate, descriptor: &Descriptor, effect: Option<Effect>) -> Result<(Delegated, Option<Waking<'_>>), StartError> {
         let services = &self.services;
         let parent = &self.view.header;
         let (child, message_id) = match effect {
@@ -95,15 +95,14 @@ impl Agent {
             return Err(barred.into());
         }
         let [pending] = services.journal.submit([Op::Create(create)]);
-        let wake = WakeOnDrop { services, child: child.clone(), parent: &parent.id };
-        let done = pending.done_within(services.config.ask_deadline).await;
+        let mut wake = Waking::new(services, child.clone(), Some(&parent.id), pending);
+        let done = wake.done_within(services.config.ask_deadline).await;
         race_point!("created-before-wake");
         let existing = match done {
             Ok(Done::Created { existing, .. }) => existing,
             Ok(_) => false,
             // The id is derived from everything that was asked for; what differs is what was inherited since.
             Err(WriteError::Refused(Refused::Exists(_))) if effect.is_some() => true,
-            // Waking what does not exist costs a look and does nothing.
             Err(error) => return Err(error.into()),
         };
         if !existing {
@@ -128,19 +127,6 @@ impl Agent {
             }
             other => Err(StartError::NoProvider(other.to_owned())),
         }
-    }
-}
-
-/// Wakes a created child even if its creator is dropped before it could.
-struct WakeOnDrop<'a> {
-    services: &'a Arc<Services>,
-    child: SessionId,
-    parent: &'a SessionId,
-}
-
-impl Drop for WakeOnDrop<'_> {
-    fn drop(&mut self) {
-        self.services.wake(&self.child, Some(self.parent));
     }
 }
 

@@ -79,12 +79,42 @@ impl Pending {
     ///
     /// # Cancel safety
     /// The operation goes on; only its result is lost.
-    pub(crate) async fn done_within(self, time: std::time::Duration) -> Result<Done, WriteError> {
-        if self.is_ready() {
+    pub(crate) async fn done_within(mut self, time: std::time::Duration) -> Result<Done, WriteError> {
+        if self.known_within(time).await { self.now() } else { Err(WriteError::TimedOut) }
+    }
+
+    /// Waits for the result, but not longer than this, and tells whether it is known; if not, it can be waited for as before.
+    ///
+    /// # Cancel safety
+    /// As if it had not been called.
+    pub(crate) async fn known_within(&mut self, time: std::time::Duration) -> bool {
+        let known = match &mut self.0 {
             // No timer for what is known.
-            return self.now();
+            PendingState::Ready(_) => return true,
+            PendingState::Waiting(receiver) => match tokio::time::timeout(time, receiver).await {
+                Ok(result) => PendingState::Ready(result.unwrap_or(Err(WriteError::Ended))),
+                Err(_) => return false,
+            },
+            PendingState::Later(receiver) => match tokio::time::timeout(time, receiver).await {
+                Ok(pending) => pending.map_or(PendingState::Ready(Err(WriteError::Ended)), |pending| pending.0),
+                Err(_) => return false,
+            },
+        };
+        self.0 = known;
+        self.is_ready()
+    }
+
+    /// Gives the result up, unless it is known. Once there is one, the journal has whoever is to serve what was written woken: see [`ForsakenHook`].
+    pub(crate) fn forsake(self) -> Option<Result<Done, WriteError>> {
+        match self.0 {
+            PendingState::Ready(result) => Some(result),
+            PendingState::Waiting(mut receiver) => {
+                // From here on the writer finds nobody; what it has answered before is here.
+                receiver.close();
+                receiver.try_recv().ok()
+            }
+            PendingState::Later(_) => None,
         }
-        tokio::time::timeout(time, self.done()).await.unwrap_or(Err(WriteError::TimedOut))
     }
 
     /// Waits until the operation is durable or has failed.
@@ -227,10 +257,14 @@ enum Job {
 /// Called with what other processes accepted messages for.
 pub(crate) type ForeignHook = Box<dyn Fn(Vec<SessionId>) + Send + Sync>;
 
+/// Called with whose inbox, and below whom, has something new for which nobody waited any more when it was written: nobody else wakes it.
+pub(crate) type ForsakenHook = Box<dyn Fn(&SessionId, Option<&SessionId>) + Send + Sync>;
+
 pub(crate) struct JournalArgs {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) poll: std::time::Duration,
     pub(crate) foreign: ForeignHook,
+    pub(crate) forsaken: ForsakenHook,
 }
 
 /// The actor.
@@ -264,7 +298,8 @@ impl Actor for Journal {
             let (sender, receiver) = mpsc::channel();
             let store = args.store.clone();
             let journal = myself.clone();
-            thread::Builder::new().name("greenroom-journal".into()).spawn(move || write_loop(&*store, &receiver, &journal))?;
+            let forsaken = args.forsaken;
+            thread::Builder::new().name("greenroom-journal".into()).spawn(move || write_loop(&*store, &receiver, &journal, &forsaken))?;
             jobs = Some(sender);
             drop(ractor::time::send_interval(args.poll, myself.get_cell(), || JournalMessage::Tick));
         }
@@ -371,23 +406,28 @@ impl JournalState {
     }
 }
 
-fn write_loop(store: &dyn Store, jobs: &mpsc::Receiver<Job>, journal: &ActorRef<JournalMessage>) {
+fn write_loop(store: &dyn Store, jobs: &mpsc::Receiver<Job>, journal: &ActorRef<JournalMessage>, forsaken: &ForsakenHook) {
     for job in jobs {
         match job {
             Job::Commit(waiters) => {
                 let (ops, replies): (Vec<Op>, Vec<_>) = waiters.into_iter().map(|waiter| (waiter.op, waiter.reply)).unzip();
                 match store.commit(&ops) {
                     Ok(results) => {
-                        for (reply, result) in replies.into_iter().zip(results) {
+                        for ((op, reply), result) in ops.iter().zip(replies).zip(results) {
                             // A caller that went away has only lost its answer.
-                            drop(reply.send(result.map_err(WriteError::from)));
+                            if let Err(Ok(_)) = reply.send(result.map_err(WriteError::from)) {
+                                wake_for(op, forsaken);
+                            }
                         }
                     }
                     Err(error) => {
                         tracing::error!(code = error.code(), error = %Chain(&error), "commit failed");
                         let error = failed(error);
-                        for reply in replies {
-                            drop(reply.send(Err(error.clone())));
+                        for (op, reply) in ops.iter().zip(replies) {
+                            // What is not known may be there.
+                            if let Err(Err(WriteError::Indeterminate(_))) = reply.send(Err(error.clone())) {
+                                wake_for(op, forsaken);
+                            }
                         }
                     }
                 }
@@ -406,6 +446,15 @@ fn write_loop(store: &dyn Store, jobs: &mpsc::Receiver<Job>, journal: &ActorRef<
         if journal.send_message(JournalMessage::Committed).is_err() {
             return;
         }
+    }
+}
+
+/// Has whoever is to serve what an operation brings woken.
+fn wake_for(op: &Op, forsaken: &ForsakenHook) {
+    match op {
+        Op::Accept(op) if op.message.wake => forsaken(&op.session, None),
+        Op::Create(op) if op.message.is_some() => forsaken(&op.session.id, op.session.parent.as_ref()),
+        _ => {}
     }
 }
 

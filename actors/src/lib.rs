@@ -82,6 +82,7 @@ pub mod turn;
 mod turn_core;
 mod visit;
 mod wait;
+mod waking;
 
 #[cfg(test)]
 mod tests;

@@ -31,6 +31,7 @@ use crate::{
     readers::Readers,
     registry::RegistryMessage,
     setup::Setups,
+    waking::Waking,
 };
 
 /// What the actors of one generation share. A generation ends when one of its actors dies unasked.
@@ -107,7 +108,7 @@ impl Services {
         services.clone()
     }
 
-    /// Accepts a message: durable on return, and its receiver woken if `wake`. `live` is the receiver as the sender has just seen it.
+    /// Accepts a message: durable on return, and its receiver woken if the message wakes. `live` is the receiver as the sender has just seen it.
     ///
     /// # Cancel safety
     /// The acceptance goes on and the receiver is woken all the same.
@@ -118,14 +119,30 @@ impl Services {
         parent: Option<&SessionId>,
         message: Arc<Message>,
     ) -> Result<Done, WriteError> {
-        let wake = message.wake;
+        self.accept_and(session, live, parent, message, || ()).await
+    }
+
+    /// Accepts a message as [`Services::accept`] does, and does something between its acceptance and the wake.
+    ///
+    /// # Cancel safety
+    /// As [`Services::accept`]; what was to be done is not done then.
+    pub(crate) async fn accept_and(
+        self: &Arc<Self>,
+        session: &SessionId,
+        live: Option<&LiveView>,
+        parent: Option<&SessionId>,
+        message: Arc<Message>,
+        accepted: impl FnOnce(),
+    ) -> Result<Done, WriteError> {
+        let wakes = message.wake;
         let pending = self.offer(session, message);
-        let mut waker = Waker { services: self, session, live, parent, armed: wake };
-        let done = pending.done_within(self.config.ask_deadline).await;
+        let mut waking = Waking::new(self, session.clone(), parent, pending).live(live).only_if(wakes);
+        let done = waking.done_within(self.config.ask_deadline).await;
         race_point!("accepted-before-wake");
-        // A duplicate's first acceptance may have been cut off before its wake, and what is not known may be there: one wake too many costs a look.
-        waker.armed = wake && !matches!(done, Err(WriteError::Refused(_) | WriteError::NotCommitted(_)));
-        drop(waker);
+        if done.is_ok() {
+            accepted();
+        }
+        drop(waking);
         done
     }
 
@@ -163,24 +180,6 @@ impl Services {
         let missed = std::mem::take(&mut *self.missed.lock().unwrap_or_else(PoisonError::into_inner));
         for (session, parent) in missed {
             next.wake(&session, parent.as_ref());
-        }
-    }
-}
-
-/// Wakes on drop, so that a sender that is dropped between its commit and the wake leaves nobody asleep.
-struct Waker<'a> {
-    services: &'a Arc<Services>,
-    session: &'a SessionId,
-    live: Option<&'a LiveView>,
-    parent: Option<&'a SessionId>,
-    armed: bool,
-}
-
-impl Drop for Waker<'_> {
-    fn drop(&mut self) {
-        // What was live may have ended since; then the table or the Registry knows better.
-        if self.armed && !self.live.is_some_and(LiveView::wake) {
-            self.services.wake(self.session, self.parent);
         }
     }
 }

@@ -204,7 +204,13 @@ pub(crate) async fn launch(
     let (registry, _) = Actor::spawn(None, Registry, RegistryArgs { services: slot.clone(), pins: pins.clone() }).await?;
     let news = registry.clone();
     let foreign = Box::new(move |sessions: Vec<SessionId>| drop(news.send_message(RegistryMessage::Foreign { sessions })));
-    let (journal, _) = Actor::spawn(None, Journal, JournalArgs { store: store.clone(), poll: config.poll_interval, foreign }).await?;
+    let wakes = slot.clone();
+    let forsaken = Box::new(move |session: &SessionId, parent: Option<&SessionId>| {
+        if let Some(services) = wakes.get().and_then(Weak::upgrade) {
+            services.wake(session, parent);
+        }
+    });
+    let (journal, _) = Actor::spawn(None, Journal, JournalArgs { store: store.clone(), poll: config.poll_interval, foreign, forsaken }).await?;
     let mut cells = vec![registry.get_cell(), journal.get_cell()];
     let (mut query, mut catalog) = (None, None);
     if with_query {

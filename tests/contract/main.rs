@@ -11,6 +11,7 @@ mod damage;
 mod descendants;
 mod disposal;
 mod files;
+mod follow_up;
 mod fork;
 mod lifecycle;
 mod limits;

@@ -59,9 +59,9 @@ use crate::{
 };
 
 pub(crate) use cancel::Call;
+pub(crate) use notice::{notice, told};
 #[cfg(test)]
 pub(crate) use settle::plant;
-pub(crate) use notice::{notice, told};
 pub(crate) use start::{StartRequest, start};
 
 /// What an Activation is told.

@@ -20,8 +20,8 @@ use crate::{
     occurrence::Occurrence,
     provider::{Prepare, PrepareError, Registered, invalid_prefix},
     race::race_point,
-    services::Services,
     turn_core::Effect,
+    waking::Waking,
 };
 
 impl Agent {
@@ -101,7 +101,7 @@ impl Agent {
         }
     }
 
-    async fn create(&self, delegate: &Delegate, planned: Planned) -> Result<(Delegated, Option<WakeOnDrop<'_>>), StartError> {
+    async fn create(&self, delegate: &Delegate, planned: Planned) -> Result<(Delegated, Option<Waking<'_>>), StartError> {
         let services = &self.services;
         let parent = &self.view.header;
         let Planned { child, message, mut descriptor, effect } = planned;
@@ -130,8 +130,8 @@ impl Agent {
             return Err(StartError::NoProvider(delegate.provider.clone()));
         }
         let [pending] = services.journal.submit([Op::Create(create)]);
-        let wake = WakeOnDrop { services, child: child.clone(), parent: &parent.id };
-        let done = pending.done_within(services.config.ask_deadline).await;
+        let mut wake = Waking::new(services, child.clone(), Some(&parent.id), pending);
+        let done = wake.done_within(services.config.ask_deadline).await;
         race_point!("created-before-wake");
         let existing = match done {
             Ok(Done::Created { existing, .. }) => existing,
@@ -141,7 +141,6 @@ impl Agent {
             Err(WriteError::Refused(Refused::Exists(_))) if self.is_child(&session, &descriptor, &message_id).await? => true,
             // Everything else of it has been looked at.
             Err(WriteError::Refused(Refused::Invalid { message, .. })) if inherits => return Err(failed(&provider, &invalid_prefix(message))),
-            // Waking what does not exist costs a look and does nothing.
             Err(error) => return Err(error.into()),
         };
         if !existing {
@@ -205,17 +204,4 @@ fn failed(provider: &Registered, error: &PrepareError) -> StartError {
 
 fn malformed(error: serde_json::Error) -> StartError {
     StartError::Descriptor(DescriptorError::Malformed(error.to_string()))
-}
-
-/// Wakes a created child even if its creator is dropped before it could.
-struct WakeOnDrop<'a> {
-    services: &'a Arc<Services>,
-    child: SessionId,
-    parent: &'a SessionId,
-}
-
-impl Drop for WakeOnDrop<'_> {
-    fn drop(&mut self) {
-        self.services.wake(&self.child, Some(self.parent));
-    }
 }

@@ -21,6 +21,7 @@ mod meet;
 mod pairs;
 mod persistence;
 mod played;
+mod providers;
 mod publish;
 mod query;
 mod residency;

@@ -8,6 +8,7 @@ mod catalog;
 mod cycles;
 #[cfg(feature = "cli")]
 mod damage;
+mod delegating;
 mod descendants;
 mod files;
 mod fork;

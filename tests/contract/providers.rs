@@ -59,7 +59,7 @@ impl Copier {
         Self::new(|_| async { Ok(Prepared::default()) })
     }
 
-    fn able(self, capabilities: Capabilities) -> Self {
+    pub(crate) fn able(self, capabilities: Capabilities) -> Self {
         Self { capabilities, ..self }
     }
 
@@ -103,7 +103,7 @@ async fn refused(agent: &Agent, delegate: Delegate) -> &'static str {
 }
 
 /// Starts a runtime whose `boss` does what a test says in its turns.
-async fn with_boss<F>(world: &World, builder: RuntimeBuilder, act: impl Fn(Turn) -> F + Clone + Send + Sync + 'static) -> Runtime
+pub(crate) async fn with_boss<F>(world: &World, builder: RuntimeBuilder, act: impl Fn(Turn) -> F + Clone + Send + Sync + 'static) -> Runtime
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -120,7 +120,7 @@ where
     world.start(builder.closure("boss", boss)).await
 }
 
-async fn boss(runtime: &Runtime, id: &str) -> RootHandle {
+pub(crate) async fn boss(runtime: &Runtime, id: &str) -> RootHandle {
     let mut new = NewRoot::new("boss", format!("root {id}"));
     new.id = Some(sid(id));
     runtime.host().root(new).await.unwrap()

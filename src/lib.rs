@@ -97,7 +97,7 @@ pub use greenroom_actors::{
     Agent, Behavior, Delegate, Delegated, Host, Occurrence, OneShotResult, OneShotRun, Publication, PublishedSession, Registration, RootHandle, Turn, TurnEnd,
     TurnError,
     catalog::{Descendant, Descendants, Entry, Listed, Listing, Status},
-    rand, setup,
+    provider, rand, setup,
 };
 pub use greenroom_session as session;
 pub use greenroom_session::id::{MessageId, SessionId};

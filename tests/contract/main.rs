@@ -8,6 +8,7 @@ mod catalog;
 mod cycles;
 #[cfg(feature = "cli")]
 mod damage;
+mod delegating;
 mod descendants;
 mod disposal;
 mod files;
@@ -24,6 +25,7 @@ mod one_shot;
 mod pairs;
 mod persistence;
 mod played;
+mod providers;
 mod publish;
 mod query;
 mod residency;

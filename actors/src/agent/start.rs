@@ -155,8 +155,9 @@ impl Agent {
         let cancel = CancellationToken::new();
         // What the provider has begun elsewhere hears of it, however this ends.
         let _over = cancel.clone().drop_guard();
+        let readers = Arc::new(services.readers.clone());
         let prepare =
-            Prepare { child: child.clone(), parent: self.view.header.clone(), descriptor: descriptor.clone(), cancel, readers: services.readers.clone() };
+            Prepare { child: child.clone(), parent: self.view.header.clone(), descriptor: descriptor.clone(), cancel, readers: Arc::downgrade(&readers) };
         let deadline = services.config.start_deadline;
         let prepared = self.unless_given_up(tokio::time::timeout(deadline, provider.prepare(prepare)));
         tokio::select! {

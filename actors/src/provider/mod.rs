@@ -6,7 +6,10 @@
 mod builtin;
 mod registry;
 
-use std::{any::Any, sync::Arc};
+use std::{
+    any::Any,
+    sync::{Arc, Weak},
+};
 
 use futures::future::BoxFuture;
 use greenroom_session::{
@@ -113,7 +116,8 @@ pub struct Prepare {
     /// Cancelled when nobody waits for it any more: the caller has given up, the provider was removed, the runtime shuts down, it took too long, or it is done. What was
     /// prepared is not used then, unless it is done.
     pub cancel: CancellationToken,
-    pub(crate) readers: Readers,
+    /// Weak, so that whoever keeps this keeps no store open.
+    pub(crate) readers: Weak<Readers>,
 }
 
 impl Prepare {
@@ -125,13 +129,14 @@ impl Prepare {
     /// Returns the parent's log as far as it is durable, from event 0. Costs its length.
     ///
     /// # Errors
-    /// [`PrepareError`] with the code of whatever is damaged in the log or the store.
+    /// [`PrepareError`] with the code of whatever is damaged in the log or the store, or `CANCELLED` when nobody waits for what is prepared any more.
     ///
     /// # Cancel safety
     /// Changes nothing.
     pub async fn parent_log(&self) -> Result<Vec<Event>, PrepareError> {
         let id = self.parent.id.clone();
-        let events = self.readers.read(move |reader| reader.events(&id, 0, usize::MAX)).await;
+        let readers = self.readers.upgrade().ok_or_else(|| PrepareError::new("CANCELLED", "nobody waits for it any more"))?;
+        let events = readers.read(move |reader| reader.events(&id, 0, usize::MAX)).await;
         events.map_err(|error: LoadError| PrepareError::new(error.code(), format!("the parent's log cannot be read: {error}")))
     }
 }

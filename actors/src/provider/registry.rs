@@ -7,7 +7,12 @@ use std::{
 };
 
 use futures::FutureExt as _;
-use greenroom_session::{descriptor::Mode, event::Event, fork, text::check_label};
+use greenroom_session::{
+    descriptor::Mode,
+    event::{Body, Event},
+    fork,
+    text::check_label,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -108,11 +113,18 @@ impl Registered {
         if !inherited.is_empty() && !self.capabilities.inherits {
             return Err(PrepareError::new("INVALID_PREFIX", "it hands events over, and said that its children inherit none"));
         }
-        match fork::cut(&inherited, None) {
-            Ok(_) => Ok(inherited),
-            Err(error) => Err(invalid_prefix(error)),
+        fork::cut(&inherited, None).map_err(invalid_prefix)?;
+        match miscounted(&inherited) {
+            Some(event) => Err(invalid_prefix(format_args!("event {} does not take the next number of a turn", event.seq))),
+            None => Ok(inherited),
         }
     }
+}
+
+/// Returns the first event that begins another turn than the next. No store looks at that in what is inherited, and the child counts on from there.
+fn miscounted(inherited: &[Event]) -> Option<&Event> {
+    let starts = inherited.iter().filter_map(|event| if let Body::TurnStart { turn, .. } = event.body { Some((event, turn)) } else { None });
+    starts.zip(1..).find(|((_, turn), next)| turn != next).map(|((event, _), _)| event)
 }
 
 /// Makes the error of a provider that handed over what no child can begin with.

@@ -37,7 +37,7 @@ crate::on_every_store!(async
     whoever_waits_for_a_run_gives_its_slot_back,
 );
 
-/// `actor` does what its message says, word by word; `gate` in it is where it waits to be let on, `below` has another do what follows.
+/// `actor` does what its message says, word by word; `gate` in it is where it waits to be let on, `wait` where it waits to be cancelled, `below` has another do what follows.
 pub(crate) fn cast(gate: &Gate) -> RuntimeBuilder {
     let at = gate.clone();
     World::builder().closure("actor", move |turn: Turn| {
@@ -57,6 +57,7 @@ async fn act(turn: Turn, at: Gate) -> Result<Ended, TurnError> {
             _ if word == "panic" => std::panic::resume_unwind(Box::new("torn")),
             _ if word == "step" => turn.step().await?,
             _ if word == "gate" => at.pass(&turn).await?,
+            _ if word == "wait" => turn.cancelled().cancelled().await,
             _ => {}
         }
     }

@@ -1,32 +1,55 @@
 //! What a child is to be and to do.
 
 use greenroom_session::{
-    descriptor::{DESCRIPTOR_VERSION, Descriptor, Mode},
+    descriptor::{DESCRIPTOR_VERSION, Descriptor, Mode, ModelRoute, ToolFilter},
     id::{MessageId, SessionId},
 };
 use serde_json::{Map, Value};
 
+use crate::provider::SPAWN;
+
 /// What a child is to be and to do.
+///
+/// What is said here is recorded in the child's descriptor, but for the prompt, the key and the depth that is allowed: whoever resumes the child, in whichever process, finds
+/// it there and asks nobody else.
 ///
 /// ```
 /// use greenroom_actors::Delegate;
+/// use greenroom_session::descriptor::ToolFilter;
 /// let delegate = Delegate::new("reporter", "collect facts", "Collect three facts.").alias("r1");
-/// assert_eq!(delegate.label, "collect facts");
+/// assert_eq!(delegate.label.as_deref(), Some("collect facts"));
+///
+/// // For a one-shot child, which needs no label.
+/// let mut check = Delegate::unlabelled("checker", "Is this so?").persona("You doubt everything.").model("small").max_depth(2);
+/// check.tool_filter = Some(ToolFilter { allow: Some(vec!["read".into()]), deny: None });
+/// assert_eq!((check.label, check.max_depth), (None, Some(2)));
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delegate {
     /// The registered behaviour that plays it.
     pub agent: String,
-    /// Its durable label.
-    pub label: String,
+    /// Its durable label. Only a one-shot child may be without.
+    pub label: Option<String>,
     /// Its first message.
     pub prompt: String,
     /// An alias, unique among its siblings.
     pub alias: Option<String>,
     /// What its behaviour is given.
     pub params: Option<Value>,
-    /// `spawn` for an empty history, `fork` for the parent's up to its last ended turn.
+    /// Who prepares what it begins with: `spawn` for an empty history, `fork` for the parent's up to its last ended turn, or what
+    /// [`Host::register_provider`](crate::Host::register_provider) has added.
     pub provider: String,
+    /// Its model route; the parent's own if `None`, and none if the parent has none.
+    pub model: Option<ModelRoute>,
+    /// Who it is to be, for a behaviour that asks [`Turn::persona`](crate::Turn::persona).
+    pub persona: Option<String>,
+    /// Which tools it may use, for a behaviour that asks [`Turn::tool_filter`](crate::Turn::tool_filter). One without either list is refused.
+    pub tool_filter: Option<ToolFilter>,
+    /// The deepest that it may be; a root has depth 0, so that 0 forbids every child. It can only lower what the configuration says, and is a condition of the start
+    /// alone: it is not recorded, and says nothing of the child's own children.
+    pub max_depth: Option<u32>,
+    /// Its id, if the caller has reserved one; derived from the effect, or new, if `None`. The same delegation again under it is the same acceptance.
+    pub child: Option<SessionId>,
     /// Names the effect in place of its content.
     pub key: Option<String>,
 }
@@ -34,7 +57,25 @@ pub struct Delegate {
 impl Delegate {
     /// Describes a child with an empty history.
     pub fn new(agent: impl Into<String>, label: impl Into<String>, prompt: impl Into<String>) -> Self {
-        Self { agent: agent.into(), label: label.into(), prompt: prompt.into(), alias: None, params: None, provider: "spawn".into(), key: None }
+        Self { label: Some(label.into()), ..Self::unlabelled(agent, prompt) }
+    }
+
+    /// Describes a one-shot child with an empty history and without a label.
+    pub fn unlabelled(agent: impl Into<String>, prompt: impl Into<String>) -> Self {
+        Self {
+            agent: agent.into(),
+            label: None,
+            prompt: prompt.into(),
+            alias: None,
+            params: None,
+            provider: SPAWN.into(),
+            model: None,
+            persona: None,
+            tool_filter: None,
+            max_depth: None,
+            child: None,
+            key: None,
+        }
     }
 
     /// Gives it an alias.
@@ -58,6 +99,41 @@ impl Delegate {
         self
     }
 
+    /// Chooses its model route.
+    #[must_use]
+    pub fn model(mut self, model: impl Into<ModelRoute>) -> Self {
+        self.model = Some(model.into());
+        self
+    }
+
+    /// Says who it is to be.
+    #[must_use]
+    pub fn persona(mut self, persona: impl Into<String>) -> Self {
+        self.persona = Some(persona.into());
+        self
+    }
+
+    /// Says which tools it may use.
+    #[must_use]
+    pub fn tool_filter(mut self, tool_filter: ToolFilter) -> Self {
+        self.tool_filter = Some(tool_filter);
+        self
+    }
+
+    /// Lowers how deep it may be.
+    #[must_use]
+    pub fn max_depth(mut self, max_depth: u32) -> Self {
+        self.max_depth = Some(max_depth);
+        self
+    }
+
+    /// Gives it an id of the caller's choice. A session of this id that was not created by this very delegation is `DUPLICATE_CHILD`.
+    #[must_use]
+    pub fn child(mut self, child: SessionId) -> Self {
+        self.child = Some(child);
+        self
+    }
+
     /// Names the effect: two delegations of one key within the turns of one message are one.
     #[must_use]
     pub fn key(mut self, key: impl Into<String>) -> Self {
@@ -65,23 +141,31 @@ impl Delegate {
         self
     }
 
-    pub(crate) fn content(&self) -> Vec<u8> {
+    /// Returns what tells this delegation from others. What came later than the rest counts only where it is said, so that the ids of children that are without do not move.
+    pub(crate) fn content(&self, mode: Mode) -> Vec<u8> {
         let parts = (&self.label, &self.prompt, &self.alias, &self.params, &self.provider);
-        serde_json::to_vec(&parts).unwrap_or_else(|_| self.prompt.as_bytes().to_vec())
+        let said = self.label.is_none() || self.model.is_some() || self.persona.is_some() || self.tool_filter.is_some();
+        let json = match &self.child {
+            Some(child) => serde_json::to_vec(&(parts, &self.model, &self.persona, &self.tool_filter, child, mode)),
+            None if said => serde_json::to_vec(&(parts, &self.model, &self.persona, &self.tool_filter)),
+            None => serde_json::to_vec(&parts),
+        };
+        json.unwrap_or_else(|_| self.prompt.as_bytes().to_vec())
     }
 
-    pub(crate) fn descriptor(&self, mode: Mode) -> Descriptor {
+    /// Describes the child. `route` is the parent's own.
+    pub(crate) fn descriptor(&self, mode: Mode, route: Option<ModelRoute>) -> Descriptor {
         Descriptor {
             version: DESCRIPTOR_VERSION,
             mode,
             provider: self.provider.clone(),
-            label: Some(self.label.clone()),
+            label: self.label.clone(),
             agent: self.agent.clone(),
             alias: self.alias.clone(),
             params: self.params.clone(),
-            model: None,
-            persona: None,
-            tool_filter: None,
+            model: self.model.clone().or(route),
+            persona: self.persona.clone(),
+            tool_filter: self.tool_filter.clone(),
             ext: Map::new(),
         }
     }

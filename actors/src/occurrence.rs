@@ -8,7 +8,7 @@ use greenroom_session::{
     id::{Epoch, MessageId, SessionId},
 };
 
-/// Something that happened to a live session. Told after it became durable.
+/// Something that happened to a live session, told after it became durable, or to the runtime.
 ///
 /// ```
 /// use greenroom_actors::{Occurrence, host::NewRoot};
@@ -111,6 +111,16 @@ pub enum Occurrence {
         code: &'static str,
         /// What failed, one text for each installation.
         failures: Arc<[String]>,
+    },
+    /// A provider was registered.
+    ProviderAdded {
+        /// Its name.
+        name: Arc<str>,
+    },
+    /// A provider was removed. What it has prepared stays.
+    ProviderRemoved {
+        /// Its name.
+        name: Arc<str>,
     },
     /// A session with work could not be activated; the work stays pending.
     NotActivated {

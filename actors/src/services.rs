@@ -25,6 +25,7 @@ use crate::{
     live::{LiveTable, LiveView},
     occurrence::Occurrence,
     pins::{Pins, Played},
+    provider::Providers,
     query::QueryMessage,
     race::race_point,
     readers::Readers,
@@ -51,6 +52,7 @@ pub(crate) struct Services {
     pub(crate) pins: Pins,
     pub(crate) played: Played,
     pub(crate) setups: Setups,
+    pub(crate) providers: Providers,
     /// Cancelled when this generation takes no new work, for starts that wait for others.
     pub(crate) closing: CancellationToken,
     /// The generation after this one, and who was to be woken before it began.

@@ -29,6 +29,7 @@ use crate::{
     live::LiveTable,
     occurrence::Occurrence,
     pins::{Pins, Played},
+    provider::Providers,
     query::{Query, QueryState},
     readers::Readers,
     registry::{Registry, RegistryArgs, RegistryMessage},
@@ -110,7 +111,7 @@ impl Actor for Supervisor {
         }
         tracing::error!(%reason, "an actor of the runtime has died; a new generation begins");
         state.end_generation().await;
-        let kept = (state.services.pins.clone(), state.services.played.clone(), state.services.setups.clone());
+        let kept = (state.services.pins.clone(), state.services.played.clone(), state.services.setups.clone(), state.services.providers.clone());
         let (services, cells) = launch(&state.config, &state.store, &state.occurrences, state.with_query, kept).await?;
         for cell in &cells {
             cell.link(myself.get_cell());
@@ -195,7 +196,7 @@ pub(crate) async fn launch(
     store: &Arc<dyn Store>,
     occurrences: &broadcast::Sender<Occurrence>,
     with_query: bool,
-    (pins, played, setups): (Pins, Played, Setups),
+    (pins, played, setups, providers): (Pins, Played, Setups, Providers),
 ) -> Result<(Arc<Services>, Vec<ActorCell>), ActorProcessingErr> {
     let readers = Readers::new(store.clone());
     let live = LiveTable::default();
@@ -229,6 +230,7 @@ pub(crate) async fn launch(
         pins,
         played,
         setups,
+        providers,
         closing: CancellationToken::new(),
         successor: OnceLock::new(),
         missed: Mutex::default(),

@@ -11,6 +11,7 @@ use crate::{
     error::SystemError,
     host::Host,
     pins::{Pins, Played},
+    provider::Providers,
     services::Services,
     setup::Setups,
     supervisor::{SHUTDOWN_SLACK, Supervisor, SupervisorArgs, SupervisorMessage, launch},
@@ -61,7 +62,7 @@ impl System {
         let config = Arc::new(config);
         let (occurrences, _) = broadcast::channel(OCCURRENCES);
         let io = |error: ractor::ActorProcessingErr| StoreError::Unsupported(format!("the runtime's actors cannot start: {error}"));
-        let (services, cells) = launch(&config, &store, &occurrences, with_query, <(Pins, Played, Setups)>::default()).await.map_err(io)?;
+        let (services, cells) = launch(&config, &store, &occurrences, with_query, <(Pins, Played, Setups, Providers)>::default()).await.map_err(io)?;
         let (sender, current) = watch::channel(services.clone());
         let args = SupervisorArgs { config: config.clone(), store, occurrences, current: sender, first: services, cells, with_query };
         let (supervisor, _) = Actor::spawn(None, Supervisor, args).await.map_err(|error| io(error.into()))?;

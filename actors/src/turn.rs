@@ -3,6 +3,7 @@
 use std::{any::Any, sync::Arc};
 
 use greenroom_session::{
+    descriptor::{Descriptor, ModelRoute, ToolFilter},
     event::{Body, Role, SurfaceMessage},
     fold::{DescriptorState, Fold},
     id::{MessageId, SessionId, chance},
@@ -142,6 +143,29 @@ impl Turn {
         self.core.view.log.look(|fold| match (fold.root(), fold.descriptor()) {
             (Some(root), _) => root.params.clone(),
             (None, DescriptorState::One { parsed: Ok(descriptor), .. }) => descriptor.params.clone(),
+            _ => None,
+        })
+    }
+
+    /// Returns the route to the model that speaks for this session: what its delegation or its opening says, else that of its parent when it was created; `None` if neither
+    /// had one.
+    pub fn model(&self) -> Option<ModelRoute> {
+        self.core.view.log.look(|fold| fold.model().cloned())
+    }
+
+    /// Returns who this child is to be, as its delegation says.
+    pub fn persona(&self) -> Option<String> {
+        self.described(|descriptor| descriptor.persona.clone())
+    }
+
+    /// Returns which tools this child may use, as its delegation says; `None` if nothing was said.
+    pub fn tool_filter(&self) -> Option<ToolFilter> {
+        self.described(|descriptor| descriptor.tool_filter.clone())
+    }
+
+    fn described<T>(&self, look: impl FnOnce(&Descriptor) -> Option<T>) -> Option<T> {
+        self.core.view.log.look(|fold| match fold.descriptor() {
+            DescriptorState::One { parsed: Ok(descriptor), .. } => look(descriptor),
             _ => None,
         })
     }

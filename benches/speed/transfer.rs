@@ -106,7 +106,7 @@ fn copy(from: &Path, to: &Path) -> Outcome {
 fn session_of(number: usize, events: usize) -> Outcome<Import> {
     let id = SessionId::new(format!("session-{number}"))?;
     let message = Arc::new(Message::turn("m0", "Begin.", Source::User, 1_000)?);
-    let opened = RootOpened { label: "long".into(), agent: "editor".into(), program_sha256: None, vars: [].into(), seed: None, params: None };
+    let opened = RootOpened { label: "long".into(), agent: "editor".into(), program_sha256: None, vars: [].into(), seed: None, params: None, model: None };
     let mut bodies = vec![
         Body::RootOpened(opened),
         Body::EndSeed {},

@@ -299,7 +299,10 @@ pub fn check_event(event: &Event) -> Result<(), EncodeError> {
             Body::NoteJoined { notes, .. } => notes.iter().map(|note| note.as_str().len()).sum(),
             Body::CompactSummary { shadowed_seqs, text, .. } => seqs(shadowed_seqs) + text.as_ref().map_or(0, String::len),
             Body::TurnEnd { reason: TurnEnd::Error { message, .. }, .. } => message.len(),
-            Body::RootOpened(opened) => opened.vars.iter().map(|(name, value)| name.len() + value.len()).sum(),
+            Body::RootOpened(opened) => {
+                let model = opened.model.as_ref().map_or(0, |model| model.name.len() + model.provider.as_ref().map_or(0, String::len));
+                opened.vars.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() + model
+            }
             _ => 0,
         };
     if bytes < SMALL && !is_free(&event.body) { Ok(()) } else { encode_event(&SessionId::from_uuid(uuid::Uuid::nil()), event).map(|_| ()) }

@@ -54,6 +54,24 @@ pub struct ModelRoute {
     pub name: String,
 }
 
+impl From<&str> for ModelRoute {
+    /// Names a model and no provider.
+    fn from(name: &str) -> Self {
+        Self { provider: None, name: name.to_owned() }
+    }
+}
+
+impl ModelRoute {
+    /// Checks that neither part is empty.
+    ///
+    /// # Errors
+    /// [`DescriptorError::Malformed`] naming the part.
+    pub fn check(&self) -> Result<(), DescriptorError> {
+        let empty = [("name", Some(&self.name)), ("provider", self.provider.as_ref())].into_iter().find(|(_, text)| text.is_some_and(String::is_empty));
+        empty.map_or(Ok(()), |(part, _)| Err(DescriptorError::Malformed(format!("the {part} of a model route must not be empty"))))
+    }
+}
+
 /// Which tools a child may use; at least one list is present.
 ///
 /// ```
@@ -232,10 +250,12 @@ impl Descriptor {
         })
     }
 
-    /// Checks what a new child's descriptor must hold beyond what [`Descriptor::parse`] accepts: a label that cannot mislead.
+    /// Checks what a new child's descriptor must hold: what [`Descriptor::parse`] asks for, and beyond that a label that cannot mislead, and nothing that is said with an
+    /// empty text.
     ///
     /// # Errors
-    /// [`DescriptorError::Label`] for the label or the alias, [`DescriptorError::Malformed`] for a missing label.
+    /// [`DescriptorError::Label`] for the label or the alias, [`DescriptorError::Malformed`] for a missing label, an empty persona, an empty name of a model or a tool, and a
+    /// tool filter without a list.
     pub fn check_new(&self) -> Result<(), DescriptorError> {
         match &self.label {
             Some(label) => check_label(label)?,
@@ -245,7 +265,18 @@ impl Descriptor {
         if let Some(alias) = &self.alias {
             check_label(alias)?;
         }
-        Ok(())
+        let malformed = |what: &str| Err(DescriptorError::Malformed(what.into()));
+        if let Some(model) = &self.model {
+            model.check()?;
+        }
+        if self.persona.as_ref().is_some_and(String::is_empty) {
+            return malformed("`persona` must not be empty");
+        }
+        match &self.tool_filter {
+            Some(ToolFilter { allow: None, deny: None }) => malformed("`tool_filter` needs `allow` or `deny`"),
+            Some(ToolFilter { allow, deny }) if allow.iter().chain(deny).flatten().any(String::is_empty) => malformed("the name of a tool must not be empty"),
+            _ => Ok(()),
+        }
     }
 }
 

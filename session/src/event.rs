@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    descriptor::ModelRoute,
     id::{EffectKind, Epoch, MessageId, Seq},
     message::{Block, Source},
 };
@@ -227,6 +228,9 @@ pub struct RootOpened {
     /// What its behaviour is given.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub params: Option<Value>,
+    /// Its model route, and that of every child below it for which nothing else is said.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<ModelRoute>,
 }
 
 /// A type that this program does not know, or one whose data it does not look into.

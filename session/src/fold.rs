@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     compact::COMPACT_SOURCE,
-    descriptor::{Descriptor, DescriptorError},
+    descriptor::{Descriptor, DescriptorError, ModelRoute},
     event::{Body, Event, RootOpened, SurfaceMessage, SurfaceOp, TurnEnd},
     head::{FoldError, Head},
     header::Header,
@@ -278,6 +278,16 @@ impl Fold {
             _ if self.header.is_fork() => None,
             (Some(root), _) => Some(&root.agent),
             (None, DescriptorState::One { parsed: Ok(descriptor), .. }) => Some(&descriptor.agent),
+            _ => None,
+        }
+    }
+
+    /// Returns the model route that this session was created with, if its log names one. A fork has none.
+    pub fn model(&self) -> Option<&ModelRoute> {
+        match (&self.root, &self.descriptor) {
+            _ if self.header.is_fork() => None,
+            (Some(root), _) => root.model.as_ref(),
+            (None, DescriptorState::One { parsed: Ok(descriptor), .. }) => descriptor.model.as_ref(),
             _ => None,
         }
     }

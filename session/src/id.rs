@@ -279,6 +279,11 @@ pub fn notice_id(session: &SessionId, turn: u64) -> MessageId {
     MessageId::from_uuid(derive(&[session.as_str().as_bytes(), b"settled", &turn.to_be_bytes()]))
 }
 
+/// Returns the id of the first message of a child whose own id was reserved: one prompt to one child is one message, whoever asks for it again.
+pub fn prompt_id(child: &SessionId, prompt: &str) -> MessageId {
+    MessageId::from_uuid(derive(&[child.as_str().as_bytes(), b"prompt", prompt.as_bytes()]))
+}
+
 /// Returns the seed of what a session draws by chance while it serves a message. Every attempt at the message draws the same, in whichever process.
 pub fn chance(seed: u64, session: &SessionId, message: &MessageId) -> u64 {
     let derived = derive(&[b"chance", &seed.to_be_bytes(), session.as_str().as_bytes(), message.as_str().as_bytes()]);

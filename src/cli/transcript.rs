@@ -495,6 +495,7 @@ mod tests {
             vars: [(bad.to_owned(), bad.to_owned())].into(),
             seed: None,
             params: Some(serde_json::json!(bad)),
+            model: Some(bad.into()),
         };
         let events = at(vec![
             Body::RootOpened(opened),

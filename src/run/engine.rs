@@ -191,6 +191,7 @@ impl Plan {
             vars: bindings.values.clone(),
             seed: options.seed,
             params: None,
+            model: None,
         };
         Ok(Self { root: None, opened, bindings, prompt, changed: None, before: Tally::default() })
     }

@@ -40,6 +40,7 @@ impl Author {
             vars: std::collections::BTreeMap::new(),
             seed: None,
             params: None,
+            model: None,
         };
         Self::new(id, None, 0).event(Body::RootOpened(opened)).sealed()
     }

@@ -42,6 +42,7 @@ fn root_lines() -> Vec<Line> {
         vars: [("city".to_owned(), "Lyon".to_owned())].into(),
         seed: Some(7),
         params: Some(json!({"tone": "dry"})),
+        model: None,
     };
     let (call, result) = ("call-1", "call-1");
     let note = said("n0", Role::User, vec![Block::text("three facts")], Source::SubagentReport { session: id("child") });
@@ -174,7 +175,7 @@ fn export_lines() -> Vec<Line> {
     let taken = |order, held, message| Line::Taken(Tombstone { held, ..Tombstone::of(&record(order, false, message)) });
     let request = |id: &str| Message::control(message_id(id), Control::Withdraw { target: message_id("m3") }, 7);
     let served = message("m0", MessageKind::Turn, true);
-    let opened = RootOpened { label: "export".into(), agent: "editor".into(), program_sha256: None, vars: [].into(), seed: None, params: None };
+    let opened = RootOpened { label: "export".into(), agent: "editor".into(), program_sha256: None, vars: [].into(), seed: None, params: None, model: None };
     let bodies = [
         Body::RootOpened(opened),
         Body::EndSeed {},
@@ -218,7 +219,8 @@ fn read(session: &SessionId, text: &str) -> Vec<Line> {
 
 /// A root that was compacted between two turns, tried it again within one, and was cut off there.
 fn compacted_lines() -> Vec<Line> {
-    let opened = RootOpened { label: "long story".into(), agent: "editor".into(), program_sha256: None, vars: [].into(), seed: None, params: None };
+    let opened =
+        RootOpened { label: "long story".into(), agent: "editor".into(), program_sha256: None, vars: [].into(), seed: None, params: None, model: None };
     let user = |name: &str| Body::UserMessage(said(name, Role::User, vec![Block::text("Tell me more, and more than that.")], Source::User));
     let replies = |turn, name: &str| Body::AssistantMessage {
         turn,

@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use greenroom_session::{
-    descriptor::{Descriptor, Mode},
+    codec::check_event,
+    descriptor::{Descriptor, DescriptorError, Mode},
     event::{Body, Event},
     header::NewSession,
-    id::{EffectKind, SessionId},
+    id::{EffectKind, MessageId, SessionId, prompt_id},
     message::{Message, Source},
-    store::{Create, Done, LoadError, Op, Refused},
+    store::{Create, Done, LoadError, Op, Reader, Refused},
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{Agent, admission::Begins};
 use crate::{
     delegate::{Delegate, Delegated},
     error::{StartError, WriteError},
     occurrence::Occurrence,
+    provider::{Prepare, PrepareError, Registered, invalid_prefix},
     race::race_point,
     services::Services,
     turn_core::Effect,
@@ -32,31 +35,18 @@ impl Agent {
     /// # Cancel safety
     /// The child may exist. Within a turn the same delegation again is the same acceptance.
     pub async fn start_continuable(&self, delegate: Delegate) -> Result<Delegated, StartError> {
-        self.begin(delegate, Mode::Continuable).await
+        self.start_child(delegate, Mode::Continuable).await
     }
 
     pub(crate) async fn start_one_shot(&self, delegate: Delegate) -> Result<Delegated, StartError> {
-        self.begin(delegate, Mode::OneShot).await
+        self.start_child(delegate, Mode::OneShot).await
     }
 
-    async fn begin(&self, delegate: Delegate, mode: Mode) -> Result<Delegated, StartError> {
-        let services = &self.services;
-        let parent = &self.view.header;
-        if !services.config.behaviors.contains_key(&delegate.agent) {
-            return Err(StartError::AgentUnknown(delegate.agent));
-        }
-        let depth = parent.depth.saturating_add(1);
-        if depth > services.config.max_depth {
-            return Err(StartError::Depth { depth, max_depth: services.config.max_depth });
-        }
-        let descriptor = delegate.descriptor(mode);
-        descriptor.check_new()?;
-        let effect = self.turn.as_ref().map(|turn| match &delegate.key {
-            Some(name) => turn.named_effect(EffectKind::Delegate, &delegate.agent, name.as_bytes()),
-            None => turn.effect(EffectKind::Delegate, &delegate.agent, &delegate.content()),
-        });
-        let in_hand = self.in_hand(effect);
-        let (delegated, wake) = self.create(&delegate, &descriptor, effect).await?;
+    async fn start_child(&self, delegate: Delegate, mode: Mode) -> Result<Delegated, StartError> {
+        let planned = self.plan(&delegate, mode)?;
+        let in_hand = self.in_hand(planned.effect);
+        let (delegated, wake) =
+            if self.was_accepted(planned.effect) { (self.accepted_before(planned).await?, None) } else { self.create(&delegate, planned).await? };
         // Handed over before the child is woken, so that it is durable before the child's turn: a child that kills the process does not take its
         // parent's progress along.
         if let Some(in_hand) = in_hand {
@@ -66,33 +56,78 @@ impl Agent {
         Ok(delegated)
     }
 
-    async fn create(&self, delegate: &Delegate, descriptor: &Descriptor, effect: Option<Effect>) -> Result<(Delegated, Option<WakeOnDrop<'_>>), StartError> {
+    /// Checks everything that can be told of a delegation by itself, and says who its child would be.
+    fn plan(&self, delegate: &Delegate, mode: Mode) -> Result<Planned, StartError> {
+        let services = &self.services;
+        if !services.config.behaviors.contains_key(&delegate.agent) {
+            return Err(StartError::AgentUnknown(delegate.agent.clone()));
+        }
+        let depth = self.view.header.depth.saturating_add(1);
+        let max_depth = delegate.max_depth.map_or(services.config.max_depth, |lower| lower.min(services.config.max_depth));
+        if depth > max_depth {
+            return Err(StartError::Depth { depth, max_depth });
+        }
+        let descriptor = delegate.descriptor(mode, None);
+        descriptor.check_new()?;
+        check_event(&Body::Descriptor(serde_json::to_value(&descriptor).map_err(malformed)?).at(0, 0)).map_err(|error| WriteError::Refused(error.into()))?;
+        let effect = self.turn.as_ref().map(|turn| {
+            let content = delegate.content(mode);
+            match (&delegate.key, &delegate.child) {
+                (Some(name), None) => turn.named_effect(EffectKind::Delegate, &delegate.agent, name.as_bytes()),
+                // A reserved id names the effect by itself: there is no second child of it.
+                (None | Some(_), Some(_)) => turn.named_effect(EffectKind::Delegate, &delegate.agent, &content),
+                (None, None) => turn.effect(EffectKind::Delegate, &delegate.agent, &content),
+            }
+        });
+        let (child, message) = match (&delegate.child, effect) {
+            (Some(child), _) => (child.clone(), prompt_id(child, &delegate.prompt)),
+            (None, Some(Effect { key, .. })) => (key.session_id(), key.message_id()),
+            (None, None) => (SessionId::from_uuid(services.config.ids.uuid()), services.message_id()),
+        };
+        let source = Source::Coordinator { session: self.view.id().clone() };
+        let message = Message::turn(&message, delegate.prompt.clone(), source, services.now())?;
+        Ok(Planned { child, message, descriptor, effect })
+    }
+
+    /// Tells of a child that an earlier attempt created, or this one. Nobody is asked for it again.
+    async fn accepted_before(&self, planned: Planned) -> Result<Delegated, StartError> {
+        let id = planned.child.clone();
+        let removed = self.services.readers.read(move |reader| reader.is_removed(&id)).await.map_err(|error| StartError::Read(Arc::new(error.into())))?;
+        // Its work, if it has any, is found as that of any session is.
+        match self.over() {
+            Some(over) => Err(StartError::Unauthorized(over)),
+            None if removed => Err(WriteError::Refused(Refused::Removed(planned.child)).into()),
+            None => Ok(Delegated { child: planned.child, message: planned.message.id, existing: true }),
+        }
+    }
+
+    async fn create(&self, delegate: &Delegate, planned: Planned) -> Result<(Delegated, Option<WakeOnDrop<'_>>), StartError> {
         let services = &self.services;
         let parent = &self.view.header;
-        let (child, message_id) = match effect {
-            Some(Effect { key, .. }) => (key.session_id(), key.message_id()),
-            None => (SessionId::from_uuid(services.config.ids.uuid()), services.message_id()),
-        };
-        if self.was_accepted(effect) {
-            let id = child.clone();
-            let removed = services.readers.read(move |reader| reader.is_removed(&id)).await.map_err(|error| StartError::Read(error.to_string()))?;
-            // Its work, if it has any, is found as that of any session is.
-            return match self.over() {
-                Some(over) => Err(StartError::Unauthorized(over)),
-                None if removed => Err(WriteError::Refused(Refused::Removed(child)).into()),
-                None => Ok((Delegated { child, message: message_id, existing: true }, None)),
-            };
-        }
-        let source = Source::Coordinator { session: parent.id.clone() };
-        let message = Message::turn(&message_id, delegate.prompt.clone(), source, services.now())?;
-        let inherited = self.unless_given_up(self.inherited(&delegate.provider)).await??;
-        let mut session = NewSession::child(child.clone(), parent.id.clone(), parent.depth);
-        session.cwd.clone_from(&parent.cwd);
-        let create = Create::child(session, inherited, descriptor, Some(Arc::new(message)), services.now())
-            .map_err(|error| StartError::Descriptor(greenroom_session::descriptor::DescriptorError::Malformed(error.to_string())))?;
-        // The last synchronous step: nothing that has ended may still create.
+        let Planned { child, message, mut descriptor, effect } = planned;
+        // Whoever may not begin anything has nobody asked for it.
         if let Some(barred) = self.barred(Begins::Child) {
             return Err(barred.into());
+        }
+        let provider = services.providers.get(&delegate.provider).ok_or_else(|| StartError::NoProvider(delegate.provider.clone()))?;
+        provider.check(delegate, descriptor.mode)?;
+        if descriptor.model.is_none() && provider.capabilities.model {
+            descriptor.model = self.view.log.look(|fold| fold.model().cloned());
+        }
+        let descriptor = Arc::new(descriptor);
+        let inherited = self.inherited(&provider, &child, &descriptor).await?;
+        race_point!("prepared");
+        let inherits = !inherited.is_empty();
+        let message_id = message.id.clone();
+        let mut session = NewSession::child(child.clone(), parent.id.clone(), parent.depth);
+        session.cwd.clone_from(&parent.cwd);
+        let create = Create::child(session.clone(), inherited, &descriptor, Some(Arc::new(message)), services.now()).map_err(malformed)?;
+        // The last synchronous step: nothing that has ended may still create, and nothing is created of what a provider that is gone has prepared.
+        if let Some(barred) = self.barred(Begins::Child) {
+            return Err(barred.into());
+        }
+        if provider.removed.is_cancelled() {
+            return Err(StartError::NoProvider(delegate.provider.clone()));
         }
         let [pending] = services.journal.submit([Op::Create(create)]);
         let wake = WakeOnDrop { services, child: child.clone(), parent: &parent.id };
@@ -101,34 +136,75 @@ impl Agent {
         let existing = match done {
             Ok(Done::Created { existing, .. }) => existing,
             Ok(_) => false,
-            // The id is derived from everything that was asked for; what differs is what was inherited since.
-            Err(WriteError::Refused(Refused::Exists(_))) if effect.is_some() => true,
+            // What differs can be what was inherited since, and that alone. A derived id follows from everything that was asked for.
+            Err(WriteError::Refused(Refused::Exists(_))) if delegate.child.is_none() && effect.is_some() => true,
+            Err(WriteError::Refused(Refused::Exists(_))) if self.is_child(&session, &descriptor, &message_id).await? => true,
+            // Everything else of it has been looked at.
+            Err(WriteError::Refused(Refused::Invalid { message, .. })) if inherits => return Err(failed(&provider, &invalid_prefix(message))),
             // Waking what does not exist costs a look and does nothing.
             Err(error) => return Err(error.into()),
         };
         if !existing {
-            services.tell(|| Occurrence::Created { session: child.clone(), parent: parent.id.clone(), label: Some(delegate.label.as_str().into()) });
+            services.tell(|| Occurrence::Created { session: child.clone(), parent: parent.id.clone(), label: delegate.label.as_deref().map(Into::into) });
         }
         Ok((Delegated { child, message: message_id, existing }, Some(wake)))
     }
 
-    /// Returns what a child of this provider inherits.
-    async fn inherited(&self, provider: &str) -> Result<Vec<Event>, StartError> {
-        match provider {
-            "spawn" => Ok(Vec::new()),
-            "fork" => {
-                let id = self.view.id().clone();
-                let events = self
-                    .services
-                    .readers
-                    .read(move |reader| reader.events(&id, 0, usize::MAX))
-                    .await
-                    .map_err(|error: LoadError| StartError::Read(error.to_string()))?;
-                Ok(completed_prefix(events))
-            }
-            other => Err(StartError::NoProvider(other.to_owned())),
+    /// Has a provider say what the child inherits, for as long as somebody wants to know.
+    async fn inherited(&self, provider: &Registered, child: &SessionId, descriptor: &Arc<Descriptor>) -> Result<Vec<Event>, StartError> {
+        let services = &self.services;
+        let cancel = CancellationToken::new();
+        // What the provider has begun elsewhere hears of it, however this ends.
+        let _over = cancel.clone().drop_guard();
+        let prepare =
+            Prepare { child: child.clone(), parent: self.view.header.clone(), descriptor: descriptor.clone(), cancel, readers: services.readers.clone() };
+        let deadline = services.config.start_deadline;
+        let prepared = self.unless_given_up(tokio::time::timeout(deadline, provider.prepare(prepare)));
+        tokio::select! {
+            biased;
+            prepared = prepared => match prepared? {
+                Ok(prepared) => prepared.map_err(|error| failed(provider, &error)),
+                Err(_) => Err(failed(provider, &PrepareError::new("START_DEADLINE", format!("it gave no answer within {deadline:?}")))),
+            },
+            () = provider.removed.cancelled() => Err(StartError::NoProvider(provider.name.to_string())),
+            () = services.closing.cancelled() => Err(StartError::Draining),
         }
     }
+
+    /// Tells whether a session that is there is the child of this delegation, whatever it has inherited.
+    async fn is_child(&self, session: &NewSession, descriptor: &Arc<Descriptor>, message: &MessageId) -> Result<bool, StartError> {
+        let (mut session, descriptor, message) = (session.clone(), serde_json::to_value(&**descriptor).map_err(malformed)?, message.clone());
+        let look = move |reader: &mut dyn Reader| {
+            let Some(header) = reader.header(&session.id)? else { return Ok(false) };
+            session.seed_length = header.seed_length;
+            // The id of the message says what the message is.
+            if !session.matches(&header) || reader.message(&session.id, &message)?.is_none() {
+                return Ok(false);
+            }
+            let own = reader.events(&session.id, header.seed_length, 1)?;
+            Ok(own.first().is_some_and(|event| event.body == Body::Descriptor(descriptor)))
+        };
+        match self.services.readers.read(look).await {
+            Err(LoadError::NotFound(_) | LoadError::Removed(_)) => Ok(false),
+            found => found.map_err(|error| StartError::Read(Arc::new(error))),
+        }
+    }
+}
+
+/// A child as it would be, but for what its provider and its parent give along.
+struct Planned {
+    child: SessionId,
+    message: Message,
+    descriptor: Descriptor,
+    effect: Option<Effect>,
+}
+
+fn failed(provider: &Registered, error: &PrepareError) -> StartError {
+    StartError::Provider { provider: provider.name.to_string(), code: error.code(), reason: error.to_string() }
+}
+
+fn malformed(error: serde_json::Error) -> StartError {
+    StartError::Descriptor(DescriptorError::Malformed(error.to_string()))
 }
 
 /// Wakes a created child even if its creator is dropped before it could.
@@ -142,11 +218,4 @@ impl Drop for WakeOnDrop<'_> {
     fn drop(&mut self) {
         self.services.wake(&self.child, Some(self.parent));
     }
-}
-
-/// Returns the events through the last ended turn; none if no turn has ended.
-fn completed_prefix(mut events: Vec<Event>) -> Vec<Event> {
-    let end = events.iter().rposition(|event| matches!(event.body, Body::TurnEnd { .. })).map_or(0, |at| at + 1);
-    events.truncate(end);
-    events
 }

@@ -6,6 +6,7 @@ mod deliver;
 mod dispose;
 mod fork;
 mod list;
+mod provider;
 mod publish;
 mod published;
 mod query;
@@ -20,6 +21,7 @@ pub use deliver::DeliverError;
 pub use dispose::DisposeError;
 pub use fork::ForkError;
 pub use list::ListError;
+pub use provider::ProviderError;
 pub use publish::PublishError;
 pub use published::PublishedError;
 pub use query::QueryError;
@@ -38,4 +40,17 @@ macro_rules! into_turn_error {
     )* };
 }
 
-into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError, ForkError, PublishError, PublishedError, RunError, DisposeError);
+into_turn_error!(
+    WriteError,
+    DeliverError,
+    StartError,
+    QueryError,
+    ListError,
+    ControlError,
+    ForkError,
+    ProviderError,
+    PublishError,
+    PublishedError,
+    RunError,
+    DisposeError
+);

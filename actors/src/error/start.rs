@@ -1,6 +1,13 @@
 //! Why a start of a child failed.
 
-use greenroom_session::{descriptor::DescriptorError, id::SessionId, message::MessageError, store::Refused};
+use std::sync::Arc;
+
+use greenroom_session::{
+    descriptor::DescriptorError,
+    id::SessionId,
+    message::MessageError,
+    store::{LoadError, Refused},
+};
 use thiserror::Error;
 
 use super::write::WriteError;
@@ -43,9 +50,27 @@ pub enum StartError {
     /// No behaviour of this name is registered.
     #[error("no agent is called {0:?}")]
     AgentUnknown(String),
-    /// No provider of this name is known.
+    /// No provider of this name is registered, or it was removed while it prepared the child.
     #[error("no provider is called {0:?}")]
     NoProvider(String),
+    /// The provider cannot do what was asked for. It was not asked.
+    #[error("provider {provider:?} does not support {capability}")]
+    UnsupportedCapability {
+        /// The provider.
+        provider: String,
+        /// What it cannot do.
+        capability: &'static str,
+    },
+    /// The provider failed, panicked, took too long, or handed over what no child can begin with.
+    #[error("provider {provider:?} failed: {reason}")]
+    Provider {
+        /// The provider.
+        provider: String,
+        /// Its code.
+        code: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
     /// The descriptor breaks a rule.
     #[error(transparent)]
     Descriptor(#[from] DescriptorError),
@@ -55,7 +80,7 @@ pub enum StartError {
     /// The first message cannot be.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// Another session has this id.
+    /// Another session has the id that was reserved for the child, or it was created by another delegation.
     #[error("session {0} already exists")]
     Exists(SessionId),
     /// The runtime is shutting down.
@@ -64,9 +89,9 @@ pub enum StartError {
     /// Whoever asked has given up before anything was accepted.
     #[error("cancelled")]
     Cancelled,
-    /// The parent's log could not be read.
-    #[error("the parent's log cannot be read: {0}")]
-    Read(String),
+    /// What is stored under the child's id could not be read.
+    #[error("it cannot be read whether the child exists: {0}")]
+    Read(Arc<LoadError>),
     /// The store failed.
     #[error("not started: {0}")]
     Write(WriteError),
@@ -80,6 +105,8 @@ impl StartError {
             Self::Depth { .. } => "DEPTH_EXCEEDED",
             Self::AgentUnknown(_) => "AGENT_UNKNOWN",
             Self::NoProvider(_) => "NO_PROVIDER",
+            Self::UnsupportedCapability { .. } => "UNSUPPORTED_CAPABILITY",
+            Self::Provider { code, .. } => code,
             Self::Descriptor(DescriptorError::Label(error)) => error.code(),
             Self::Descriptor(error) => error.code(),
             Self::AliasTaken(_) => "ALIAS_TAKEN",
@@ -87,7 +114,7 @@ impl StartError {
             Self::Exists(_) => "DUPLICATE_CHILD",
             Self::Draining => "DRAINING",
             Self::Cancelled => "CANCELLED",
-            Self::Read(_) => "SESSION_CORRUPT",
+            Self::Read(error) => error.code(),
             Self::Write(error) => error.code(),
         }
     }

@@ -4,6 +4,7 @@ mod cancel;
 mod deliver;
 mod idle;
 mod one_shot;
+mod provider;
 mod publish;
 mod root;
 mod setup;
@@ -88,7 +89,7 @@ impl Host {
     /// Creates a root if it does not exist, and keeps it live until the handle is dropped. The root is durable on return.
     ///
     /// # Errors
-    /// [`RootError::Start`] if its behaviour is not registered, its label breaks the rule for labels, a session of its id was created differently, or the
+    /// [`RootError::Start`] if its behaviour is not registered, its label breaks the rule for labels, its model route names nothing, a session of its id was created differently, or the
     /// store failed; [`RootError::Activate`] if it exists and could not be brought up.
     ///
     /// # Cancel safety
@@ -99,6 +100,9 @@ impl Host {
             return Err(RootError::Start(StartError::AgentUnknown(new.opened.agent)));
         }
         greenroom_session::text::check_label(&new.opened.label).map_err(|error| StartError::Descriptor(error.into()))?;
+        if let Some(model) = &new.opened.model {
+            model.check().map_err(StartError::Descriptor)?;
+        }
         let id = new.id.unwrap_or_else(|| SessionId::from_uuid(services.config.ids.uuid()));
         let mut session = NewSession::root(id.clone());
         session.cwd = new.cwd;

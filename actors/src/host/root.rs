@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use greenroom_session::{
+    descriptor::ModelRoute,
     event::RootOpened,
     id::{MessageId, SessionId},
     store::StoreError,
@@ -51,9 +52,23 @@ pub struct NewRoot {
 impl NewRoot {
     /// Describes a root played by `agent`.
     pub fn new(agent: impl Into<String>, label: impl Into<String>) -> Self {
-        let opened =
-            RootOpened { label: label.into(), agent: agent.into(), program_sha256: None, vars: std::collections::BTreeMap::new(), seed: None, params: None };
+        let opened = RootOpened {
+            label: label.into(),
+            agent: agent.into(),
+            program_sha256: None,
+            vars: std::collections::BTreeMap::new(),
+            seed: None,
+            params: None,
+            model: None,
+        };
         Self { id: None, opened, cwd: None }
+    }
+
+    /// Chooses its model route, which is that of every child below it for which nothing else is said.
+    #[must_use]
+    pub fn model(mut self, model: impl Into<ModelRoute>) -> Self {
+        self.opened.model = Some(model.into());
+        self
     }
 }
 

@@ -55,8 +55,15 @@ fn an_unknown_provider_and_an_id_that_is_taken_start_no_child() {
 #[test]
 fn a_log_that_this_program_cannot_read_on_is_not_resumed() {
     let store = Witness::new();
-    let opened =
-        RootOpened { label: "desk".into(), agent: "desk".into(), program_sha256: None, vars: std::collections::BTreeMap::new(), seed: None, params: None };
+    let opened = RootOpened {
+        label: "desk".into(),
+        agent: "desk".into(),
+        program_sha256: None,
+        vars: std::collections::BTreeMap::new(),
+        seed: None,
+        params: None,
+        model: None,
+    };
     let strange = Body::Opaque(Opaque { name: "weather/changed".into(), data: serde_json::json!({"to": "rain"}) });
     let events = [Body::RootOpened(opened), Body::EndSeed {}, strange].into_iter().zip(0..).map(|(body, seq)| body.at(seq, 0)).collect();
     store.store.commit(&[Op::Create(Create { session: NewSession::root(id("desk")), time: 0, events, message: None })]).unwrap().remove(0).unwrap();

@@ -105,7 +105,16 @@ fn free_data_comes_back_as_it_was_or_is_refused_with_its_place() {
 #[test]
 fn what_cannot_come_back_is_neither_written_nor_read() {
     let opened = |params| {
-        Body::RootOpened(RootOpened { label: "l".into(), agent: "a".into(), program_sha256: None, vars: [].into(), seed: None, params: Some(params) }).at(0, 7)
+        Body::RootOpened(RootOpened {
+            label: "l".into(),
+            agent: "a".into(),
+            program_sha256: None,
+            vars: [].into(),
+            seed: None,
+            params: Some(params),
+            model: None,
+        })
+        .at(0, 7)
     };
     let said = |usage| {
         let message = SurfaceMessage { id: MessageId::new("a").unwrap(), role: Role::Assistant, content: vec![], source: Source::Agent { name: "a".into() } };
@@ -240,7 +249,8 @@ fn an_event_is_checked_as_it_would_be_written_whatever_makes_it_large() {
             "a root",
             Box::new(|bytes| {
                 let vars = [("x".to_owned(), text(bytes))].into();
-                Body::RootOpened(RootOpened { label: "l".into(), agent: "a".into(), program_sha256: None, vars, seed: None, params: None }).at(0, 7)
+                Body::RootOpened(RootOpened { label: "l".into(), agent: "a".into(), program_sha256: None, vars, seed: None, params: None, model: None })
+                    .at(0, 7)
             }),
         ),
     ];

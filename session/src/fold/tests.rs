@@ -140,7 +140,7 @@ fn what_happens_in_a_turn_nests_and_counts() {
 }
 
 fn opened() -> RootOpened {
-    RootOpened { label: "l".into(), agent: "a".into(), program_sha256: None, vars: [].into(), seed: None, params: None }
+    RootOpened { label: "l".into(), agent: "a".into(), program_sha256: None, vars: [].into(), seed: None, params: None, model: None }
 }
 
 #[test]

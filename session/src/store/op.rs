@@ -103,8 +103,15 @@ pub struct Create {
 impl Create {
     /// Creates a root with its opening events and no message, at time 0.
     pub fn root(session: NewSession, agent: impl Into<String>, label: impl Into<String>) -> Self {
-        let opened =
-            RootOpened { label: label.into(), agent: agent.into(), program_sha256: None, vars: std::collections::BTreeMap::new(), seed: None, params: None };
+        let opened = RootOpened {
+            label: label.into(),
+            agent: agent.into(),
+            program_sha256: None,
+            vars: std::collections::BTreeMap::new(),
+            seed: None,
+            params: None,
+            model: None,
+        };
         Self::opened(session, opened, 0)
     }
 

@@ -26,6 +26,7 @@ mod played;
 mod publish;
 mod query;
 mod residency;
+mod runs;
 mod setup;
 mod watched;
 mod watched_store;

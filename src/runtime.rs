@@ -3,9 +3,9 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use greenroom_actors::{
-    Behavior, Config, Host, Occurrence, Publication, PublishedSession, RootHandle, System, Turn, TurnEnd, TurnError,
+    Behavior, Config, Host, Occurrence, OneShotRun, Publication, PublishedSession, RootHandle, System, Turn, TurnEnd, TurnError,
     catalog::{Descendants, Listing},
-    error::{ControlError, DeliverError, ForkError, ListError, PublishError, QueryError, SystemError},
+    error::{ControlError, DeliverError, ForkError, ListError, PublishError, QueryError, RunError, SystemError},
     host::{Cancel, Cancelled, NewRoot, RootError},
     query::{EventLine, EventWindow, Page, SessionRecord, Trace},
 };
@@ -522,6 +522,17 @@ impl Runtime {
     /// Changes nothing that a later call would not change.
     pub async fn when_idle(&self, session: &SessionId) -> Result<(), ControlError> {
         self.host.when_idle(session).await
+    }
+
+    /// Finds the run of a one-shot child again, whether it has ended or not. Costs the length of the child's log. See [`Host::run_of`].
+    ///
+    /// # Errors
+    /// [`RunError`], as [`Host::run_of`].
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn run_of(&self, child: &SessionId) -> Result<OneShotRun, RunError> {
+        self.host.run_of(child).await
     }
 
     /// Returns what the session itself said last, if it has said anything. Costs the length of its log.

@@ -49,15 +49,21 @@ pub(crate) struct Aside<'a> {
 }
 
 impl Aside<'_> {
-    /// Ends the wait; gets a slot again unless another part of the turn still waits.
+    /// Ends the wait; gets a slot again unless another part of the turn still waits, or the turn is cancelled.
     pub(crate) async fn end(mut self) {
         self.over = true;
         if !self.core.slot().end_wait() {
             return;
         }
         race_point!("before-regain");
+        let permit = tokio::select! {
+            biased;
+            permit = self.core.services.slots.clone().acquire_owned() => permit,
+            // Whoever is to come to its end does not wait for those who have the slots: they may be waiting for that end.
+            () = self.core.token().cancelled() => return,
+        };
         // Only a closed semaphore refuses, and then nothing runs any more.
-        if let Ok(permit) = self.core.services.slots.clone().acquire_owned().await {
+        if let Ok(permit) = permit {
             let mut slot = self.core.slot();
             // Too late, or another part waits again: whoever is next in line gets it.
             if !slot.ended && slot.waits == 0 && slot.permit.is_none() {

@@ -29,6 +29,7 @@ mod providers;
 mod publish;
 mod query;
 mod residency;
+mod runs;
 mod setup;
 mod watched;
 mod watched_store;

@@ -2,26 +2,29 @@
 
 use std::sync::{Arc, Mutex};
 
+use futures::future::BoxFuture;
 use greenroom::{
-    Delegate, Delegated, Occurrence, OneShotResult, OneShotRun, Runtime, RuntimeBuilder, Turn, TurnEnd as Ended, TurnError, actors::error::DeliverError,
+    Delegate, Delegated, Occurrence, OneShotResult, RuntimeBuilder, Turn, TurnEnd as Ended, TurnError,
+    actors::{
+        Provider,
+        error::DeliverError,
+        provider::{Capabilities, Prepare, PrepareError, Prepared},
+    },
     session::message::text_of,
 };
 use greenroom_session::{
     descriptor::{Descriptor, Mode},
     event::{Body, TurnEnd},
-    id::{MessageId, SessionId},
-    message::{Message, Source},
+    id::SessionId,
     store::MessageState,
 };
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    author::{Author, one_shot},
     mechanics::Gate,
-    publish::{events, listed, sound, types, until},
+    publish::{events, listed, sound, types},
     watched::Call,
-    world::{World, mid, sid},
+    world::{World, mid},
 };
 
 crate::on_every_store!(async
@@ -31,13 +34,10 @@ crate::on_every_store!(async
     what_a_child_does_after_its_message_changes_no_result,
     nobody_can_tell_a_one_shot_child_more,
     a_start_that_is_given_up_leaves_nothing,
-    a_run_outlives_whoever_started_it_and_whoever_held_it,
-    a_run_goes_on_with_the_next_runtime_and_is_the_same,
-    a_run_that_nobody_can_go_on_with_says_so,
-    whoever_waits_for_a_run_gives_its_slot_back,
+    a_descriptor_says_how_the_child_lives_and_its_label_only_if_it_was_given_one,
 );
 
-/// `actor` does what its message says, word by word; `gate` in it is where it waits to be let on, `below` has another do what follows.
+/// `actor` does what its message says, word by word; `gate` in it is where it waits to be let on, `wait` where it waits to be cancelled, `below` has another do what follows.
 pub(crate) fn cast(gate: &Gate) -> RuntimeBuilder {
     let at = gate.clone();
     World::builder().closure("actor", move |turn: Turn| {
@@ -57,6 +57,7 @@ async fn act(turn: Turn, at: Gate) -> Result<Ended, TurnError> {
             _ if word == "panic" => std::panic::resume_unwind(Box::new("torn")),
             _ if word == "step" => turn.step().await?,
             _ if word == "gate" => at.pass(&turn).await?,
+            _ if word == "wait" => turn.cancelled().cancelled().await,
             _ => {}
         }
     }
@@ -302,169 +303,44 @@ async fn a_start_that_is_given_up_leaves_nothing(world: &World) {
     runtime.shutdown().await;
 }
 
-async fn a_run_outlives_whoever_started_it_and_whoever_held_it(world: &World) {
-    let gate = Gate::new();
-    let (give, mut runs) = mpsc::unbounded_channel::<OneShotRun>();
-    let cast = cast(&gate).closure("starter", move |turn: Turn| {
-        let give = give.clone();
-        async move {
-            let run = turn.agent().start(actor("gate say:kept")).await?;
-            drop(turn.agent().start(actor("gate say:dropped")).await?);
-            give.send(run).ok();
-            Ok(Ended::Completed)
-        }
-    });
-    let runtime = world.start(cast).await;
-    let desk = runtime.root("starter", "a desk").await.unwrap();
-    desk.send("go").await.unwrap();
-    let run = runs.recv().await.unwrap();
-    runtime.when_idle(desk.id()).await.unwrap();
-    let top = desk.id().clone();
-    // Neither the turn nor the handle is there any more.
-    drop(desk);
-    gate.open(2);
-    assert_eq!(run.result().await.unwrap(), result(TurnEnd::Completed, "kept"));
-    let host = runtime.host();
-    assert_eq!(host.quiescent(&top).await.unwrap(), []);
-    assert_eq!(host.live_count(), 0);
-    assert_eq!(run.result().await.unwrap().text, "kept", "nor is its parent");
-    let said: Vec<_> = world.reader().children(Some(&top), None, 9).unwrap().iter().map(|child| said(world, &child.id)).collect();
-    assert_eq!((said.len(), said.contains(&"dropped".to_owned())), (2, true), "{said:?}");
-    runtime.shutdown().await;
-    sound(world);
-}
-
-fn said(world: &World, id: &SessionId) -> String {
+/// Returns what a session has said last, by its whole log.
+pub(crate) fn said(world: &World, id: &SessionId) -> String {
     world.reader().folded(id).unwrap().last_said().map(|message| text_of(&message.content)).unwrap_or_default()
 }
 
-async fn a_run_goes_on_with_the_next_runtime_and_is_the_same(world: &World) {
-    let gate = Gate::new();
-    let starts: Arc<Mutex<Vec<(SessionId, MessageId)>>> = Arc::default();
-    let builder = || {
-        let (starts, at) = (starts.clone(), gate.clone());
-        cast(&gate).closure("starter", move |turn: Turn| {
-            let (starts, at) = (starts.clone(), at.clone());
-            async move {
-                // The same on every attempt: an effect of its message.
-                let run = turn.agent().start(actor("gate say:done")).await?;
-                starts.lock().unwrap().push((run.id().clone(), run.message().clone()));
-                at.pass(&turn).await?;
-                turn.say(run.result().await.map_err(TurnError::from)?.text)?;
-                Ok(Ended::Completed)
-            }
-        })
-    };
-    let runtime = world.start(builder()).await;
-    let desk = runtime.root("starter", "a desk").await.unwrap();
-    let own = desk.agent().start(actor("gate say:own")).await.unwrap();
-    desk.send("go").await.unwrap();
-    for _ in 0..3 {
-        gate.reached().await;
+/// Notes what it is asked for.
+struct Notary(Arc<Mutex<Vec<Prepare>>>);
+
+impl Provider for Notary {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
     }
-    let waiting = own.result();
-    let (told, ()) = tokio::join!(waiting, runtime.shutdown());
-    assert_eq!(told.unwrap_err().code(), "DRAINING", "it has work left");
-    assert_eq!(own.result().await.unwrap_err().code(), "DRAINING");
-    let (top, child) = (desk.id().clone(), own.id().clone());
-    drop((desk, own));
-    world.close_after(runtime).await;
-    let runtime = world.start(builder()).await;
-    let desk = runtime.resume(&top).await.unwrap();
-    gate.open(9);
-    // Nobody had woken it: whoever asks has.
-    assert_eq!(runtime.host().run_of(&child).await.unwrap().result().await.unwrap(), result(TurnEnd::Completed, "own"));
-    assert_eq!(desk.agent().run_of(&child).await.unwrap().result().await.unwrap().text, "own");
-    desk.quiescent().await.unwrap();
-    assert_eq!(said(world, &top), "done");
-    let starts = starts.lock().unwrap().clone();
-    assert_eq!((starts.len(), &starts[0]), (2, &starts[1]), "the second attempt has the same run");
-    assert_eq!(world.reader().children(Some(&top), None, 9).unwrap().len(), 2);
-    runtime.shutdown().await;
-    sound(world);
+
+    fn prepare(&self, prepare: Prepare) -> BoxFuture<'_, Result<Prepared, PrepareError>> {
+        self.0.lock().unwrap().push(prepare);
+        Box::pin(async { Ok(Prepared::default()) })
+    }
 }
 
-async fn a_run_that_nobody_can_go_on_with_says_so(world: &World) {
-    world.root_of("r", "actor");
-    world.root_of("stranger", "actor");
-    world.child("continuable", "r");
-    world.create(&Author::child("asked nothing", "r").described(&one_shot(None)).sealed());
-    world.create(&Author::child("of nobody", "r").described(&Descriptor { agent: "nobody".into(), ..one_shot(None) }).sealed());
-    let message = Message::turn("m", "work", Source::Coordinator { session: sid("r") }, 1_000).unwrap();
-    world.one(greenroom_session::store::Op::Accept(greenroom_session::store::Accept::new(sid("of nobody"), message))).unwrap();
+async fn a_descriptor_says_how_the_child_lives_and_its_label_only_if_it_was_given_one(world: &World) {
     let runtime = world.start(cast(&Gate::new())).await;
-    let (desk, stranger) = (runtime.resume(&sid("r")).await.unwrap(), runtime.resume(&sid("stranger")).await.unwrap());
-    let run = desk.agent().start(actor("say:done")).await.unwrap();
-    run.result().await.unwrap();
     let host = runtime.host();
-    for (child, by_host, by_parent) in [
-        ("missing", "SESSION_NOT_FOUND", "SESSION_NOT_FOUND"),
-        ("r", "NOT_RESUMABLE", "UNAUTHORIZED"),
-        ("continuable", "NOT_RESUMABLE", "NOT_RESUMABLE"),
-        ("asked nothing", "NOT_STARTED", "NOT_STARTED"),
-    ] {
-        assert_eq!(host.run_of(&sid(child)).await.unwrap_err().code(), by_host, "{child}");
-        assert_eq!(desk.agent().run_of(&sid(child)).await.unwrap_err().code(), by_parent, "{child}");
+    let noted = Arc::default();
+    let notary = host.register_provider("notary", Notary(Arc::clone(&noted))).unwrap();
+    let desk = runtime.root("actor", "a desk").await.unwrap();
+    for delegate in [actor("say:done"), Delegate::unlabelled("actor", "say:done")] {
+        let label = delegate.label.clone();
+        let run = desk.agent().start(delegate.provider("notary")).await.unwrap();
+        let written = described(world, run.id().as_str());
+        assert_eq!((written.mode, &written.label, &*written.provider), (Mode::OneShot, &label, "notary"));
+        let asked = noted.lock().unwrap().pop().unwrap();
+        assert_eq!((&asked.child, &*asked.descriptor, asked.mode()), (run.id(), &written, Mode::OneShot), "it was asked for exactly that");
+        assert_eq!(run.result().await.unwrap(), result(TurnEnd::Completed, "done"));
     }
-    let of_nobody = host.run_of(&sid("of nobody")).await.unwrap();
-    assert_eq!((of_nobody.message(), of_nobody.result().await.unwrap_err().code()), (&mid("m"), "NOT_RESUMABLE"));
-    assert_eq!(stranger.agent().run_of(run.id()).await.unwrap_err().code(), "UNAUTHORIZED");
-    let stale = stranger.agent();
-    drop(stranger);
-    let mut ends = host.subscribe();
-    if host.live_count() > 1 {
-        until(&mut ends, |told| matches!(told, Occurrence::Ended { session, .. } if *session == sid("stranger"))).await;
-    }
-    assert_eq!(stale.start(actor("say:never")).await.unwrap_err().code(), "UNAUTHORIZED");
+    assert!(noted.lock().unwrap().is_empty(), "and once for each");
+    let refused = desk.agent().start_continuable(Delegate::unlabelled("actor", "say:done")).await.unwrap_err();
+    assert_eq!(refused.code(), "DESCRIPTOR_MALFORMED", "only a one-shot child may be without");
+    drop(notary);
     runtime.shutdown().await;
-    assert_eq!(world.reader().children(Some(&sid("stranger")), None, 9).unwrap(), []);
-}
-
-/// `chief N` has others do it N levels down, each waiting in another way, the deepest failing now and then.
-fn chiefs(builder: RuntimeBuilder) -> RuntimeBuilder {
-    builder.closure("chief", |turn: Turn| async move {
-        let depth: u32 = turn.text().parse().unwrap_or(0);
-        if depth == 0 {
-            return Err(TurnError::new("TOO_DEEP", "nobody is left"));
-        }
-        let below = |label: &str| Delegate::new("chief", label, (depth - 1).to_string());
-        let agent = turn.agent();
-        match depth % 3 {
-            0 => drop(turn.delegate_and_wait(below("a")).await),
-            1 => {
-                let run = agent.start(below("b")).await?;
-                // Both of these wait, as one turn.
-                let (one, two) = tokio::join!(run.result(), turn.delegate_and_wait(below("c")));
-                turn.say(format!("{} and {}", one.is_ok(), two.is_ok()))?;
-            }
-            _ => {
-                let (kept, dropped) = (agent.start(below("d")).await?, agent.start(below("e")).await?);
-                dropped.dispose().await.map_err(TurnError::from)?;
-                kept.result().await.map_err(TurnError::from)?;
-            }
-        }
-        turn.say("back")?;
-        Ok(Ended::Completed)
-    })
-}
-
-async fn whoever_waits_for_a_run_gives_its_slot_back(world: &World) {
-    for max_live in [1, 2] {
-        let runtime = world.start(chiefs(Runtime::builder()).max_live(max_live)).await;
-        let desk = runtime.root("chief", "a desk").await.unwrap();
-        for round in 0..8_u64 {
-            let message = desk.send("4").await.unwrap();
-            runtime.when_idle(desk.id()).await.unwrap();
-            let log = events(world, desk.id().as_str());
-            let turn = log.iter().find_map(|event| match &event.body {
-                Body::TurnStart { turn, message: served, .. } if *served == message => Some(*turn),
-                _ => None,
-            });
-            let end = log.iter().rfind(|event| matches!(&event.body, Body::TurnEnd { turn: of, .. } if Some(*of) == turn)).unwrap();
-            assert!(matches!(&end.body, Body::TurnEnd { reason: TurnEnd::Completed, .. }), "round {round}: {end:?}");
-        }
-        assert_eq!(desk.quiescent().await.unwrap(), []);
-        runtime.shutdown().await;
-    }
     sound(world);
 }

@@ -53,6 +53,9 @@ pub enum RunError {
     /// It was never asked anything.
     #[error("child {0} has not run")]
     NotStarted(SessionId),
+    /// The turn that waited for it was cancelled.
+    #[error("the turn was cancelled")]
+    Cancelled,
     /// The runtime is shutting down; what is left of the child's work is done by the next one.
     #[error("draining: the run goes on with the next runtime")]
     Draining,
@@ -69,6 +72,7 @@ impl RunError {
             Self::Unauthorized { .. } => "UNAUTHORIZED",
             Self::NotResumable { code, .. } => code,
             Self::NotStarted(_) => "NOT_STARTED",
+            Self::Cancelled => "CANCELLED",
             Self::Draining => "DRAINING",
             Self::Read(error) => error.code(),
         }

@@ -10,7 +10,10 @@ use crate::{
     error::RunError,
     host::NewRoot,
     race::plan::roll,
-    tests::support::{Ledger, Witness, id, on_paused_time, play, quiet},
+    tests::{
+        audit::audit,
+        support::{Ledger, Witness, id, on_paused_time, play, quiet},
+    },
 };
 
 /// `chief` has another chief do the same one level less deep, and waits for it in one of the ways or has enough of it.
@@ -154,6 +157,49 @@ pub(super) fn runs_against_the_end_of_a_generation(store: &Witness, ledger: &Arc
         settle_after_failures(&host).await;
         host.recover(None).await.unwrap();
         settle_after_failures(&host).await;
+        look_for_leaks(&host, ledger);
+    });
+}
+
+pub(super) fn runs_against_shutdown(store: &Witness, ledger: &Arc<Ledger>) {
+    ledger.lossy.store(true, Ordering::Relaxed);
+    on_paused_time(async {
+        let system = store.system(with_chiefs(ledger)).await;
+        let host = system.host();
+        let handle = host.root(NewRoot { id: Some(id("top")), ..NewRoot::new("worker", "top") }).await.unwrap();
+        let runs = start(&handle.agent(), "run", ledger, false).await;
+        let shutdown = async {
+            for _ in 0..roll(150) {
+                tokio::task::yield_now().await;
+            }
+            system.shutdown().await;
+        };
+        let ask = async |run: &OneShotRun| {
+            if roll(3) == 0 {
+                drop(run.dispose().await);
+            }
+            match result(run).await {
+                Err(RunError::Draining) => None,
+                told => Some(told.map_err(|error| error.to_string())),
+            }
+        };
+        let (told, ()) = tokio::join!(join_all(runs.iter().map(ask)), shutdown);
+        for complaint in audit(store, ledger, false) {
+            ledger.complain(format!("after the shutdown: {complaint}"));
+        }
+        let next = store.reopen().system(with_chiefs(ledger)).await;
+        let host = next.host();
+        for (run, told) in runs.iter().zip(told) {
+            let found = host.run_of(run.id()).await.unwrap();
+            let now = found.result().await.map_err(|error| error.to_string());
+            // What was told is what is so ever after; who was told nothing is told now.
+            if now.is_err() || found.message() != run.message() || told.as_ref().is_some_and(|told| *told != now) {
+                ledger.complain(format!("{} was {told:?} and is {now:?}", run.id()));
+            }
+        }
+        host.recover(None).await.unwrap();
+        send(&host, "last", &[id("top")], 1, ledger, false).await;
+        quiet(&host).await;
         look_for_leaks(&host, ledger);
     });
 }

@@ -10,7 +10,7 @@ use std::{
 use super::{
     cancels::{cancel_against_settle, cancel_against_shutdown, cancel_against_turns, cancel_from_outside},
     crashes::{deliver_against_crash, deliver_against_kill, shutdown_against_delivery, take_over_from_the_living},
-    one_shots::{dispose_against_turns, runs_against_the_end_of_a_generation},
+    one_shots::{dispose_against_turns, runs_against_shutdown, runs_against_the_end_of_a_generation},
     publishing::{publish_against_delivery, publish_against_shutdown, publish_against_the_end_of_a_generation},
     requests::{interrupt_against_end, requests_against_crash, requests_from_outside, withdraw_against_claim},
     residency::{awaiting, deliver_against_settle, resume_against_resume, tree},
@@ -29,7 +29,7 @@ const SEEDS: u64 = 3_000;
 
 type World = fn(&Witness, &Arc<Ledger>);
 
-const WORLDS: [(&str, World); 22] = [
+const WORLDS: [(&str, World); 23] = [
     ("deliver against settle", deliver_against_settle),
     ("deliver against crash", deliver_against_crash),
     ("deliver against the kill of an activation", deliver_against_kill),
@@ -52,6 +52,7 @@ const WORLDS: [(&str, World); 22] = [
     ("set-up against removal", set_up_against_removal),
     ("disposal against turns", dispose_against_turns),
     ("one-shot runs against the end of a generation", runs_against_the_end_of_a_generation),
+    ("one-shot runs against shutdown", runs_against_shutdown),
 ];
 
 /// Runs one seed and returns what is wrong with what it left, and the points that it hit.

@@ -3,26 +3,24 @@
 //! The handle is no authority and keeps nobody live: the child runs as any session does, whoever holds its run. What the run is asked is answered by the
 //! child's log, so that it may be asked again, by clones, and found again by another process.
 
+mod look;
+
 use std::{
     collections::HashMap,
-    ops::ControlFlow,
     sync::{Arc, Weak},
 };
 
+use futures::future::join_all;
 use greenroom_session::{
-    descriptor::Mode,
-    event::{Body, EpochEnd, Event, TurnEnd},
-    fold::Fold,
-    head::Head,
-    id::{MessageId, OwnerId, Seq, SessionId},
-    listing::{Verdict, verdict},
-    message::{MessageKind, text_of},
-    store::{LoadError, Reader},
+    event::TurnEnd,
+    id::{MessageId, SessionId},
 };
 use tokio::{
     sync::{broadcast, oneshot},
     time::{Instant, sleep},
 };
+
+use look::{Asked, Look};
 
 use crate::{
     behavior::TurnError,
@@ -33,7 +31,7 @@ use crate::{
     race::race_point,
     registry::RegistryMessage,
     services::Services,
-    turn_core::{Aside, TurnCore},
+    turn_core::TurnCore,
     wait::Patience,
 };
 
@@ -108,7 +106,7 @@ impl OneShotRun {
     /// Finds the run of a one-shot child. Costs the length of its log.
     pub(crate) async fn find(services: &Arc<Services>, child: &SessionId, by: Cause) -> Result<Self, RunError> {
         let id = child.clone();
-        let read = services.readers.read(move |reader| prompt_of(reader, &id)).await;
+        let read = services.readers.read(move |reader| Asked::read(reader, &id)).await;
         let Asked { is_one_shot, message } = read.map_err(|error| RunError::from_load(child, error))?;
         if !is_one_shot {
             return Err(RunError::not_resumable(child, "it is no one-shot child"));
@@ -135,24 +133,27 @@ impl OneShotRun {
 
     /// Waits until the child has ended with nothing left to do, and returns how its work went. What it returns is durable, and the same whenever it is asked.
     ///
-    /// A child that waits for children of its own has not ended. In the turn that started the run the turn slot is given back meanwhile.
+    /// A child that waits for children of its own has not ended. While the turn goes on that started the run, its slot is given back meanwhile, and the wait is over when it is
+    /// cancelled.
     ///
     /// # Errors
-    /// [`RunError::NotFound`] or [`RunError::NotResumable`] if the child is gone, has work and cannot run, or its log is damaged, [`RunError::Draining`] if a shutdown
-    /// has left it with work (in the turn that started the run only once that is cancelled, too), and [`RunError::Read`] if the store failed. The run goes on as far as it
-    /// can, and may be asked again.
+    /// [`RunError::NotFound`] or [`RunError::NotResumable`] if the child is gone, has work and cannot run, or its log is damaged, [`RunError::Cancelled`] if the turn
+    /// that started the run is cancelled, [`RunError::Draining`] if a shutdown has left the child with work, and [`RunError::Read`] if the store failed. The run goes
+    /// on as far as it can, and may be asked again.
     ///
     /// # Cancel safety
     /// The run goes on.
     pub async fn result(&self) -> Result<OneShotResult, RunError> {
-        let turn = self.own_turn();
-        let aside = turn.as_deref().map(TurnCore::step_aside);
-        let told = self.told().await;
-        if let (Some(turn), Err(RunError::Draining)) = (&turn, &told) {
-            // What cut the child off is about to cut this turn off, which is served again then; an error that it ended with first would be final.
-            self.cut_off(turn).await;
+        let Some(turn) = self.own_turn() else { return self.told().await };
+        let aside = turn.step_aside();
+        let told = tokio::select! {
+            told = self.told() => told,
+            () = turn.token().cancelled() => Err(RunError::Cancelled),
+        };
+        if let Err(RunError::Draining) = told {
+            self.cut_off(&turn).await;
         }
-        go_on(aside).await;
+        aside.end().await;
         told
     }
 
@@ -170,10 +171,13 @@ impl OneShotRun {
     /// # Cancel safety
     /// What was cancelled stays so; the same call again goes on.
     pub async fn dispose(&self) -> Result<(), DisposeError> {
-        let turn = self.own_turn();
-        let aside = turn.as_deref().map(TurnCore::step_aside);
+        let Some(turn) = self.own_turn() else { return self.end().await };
+        let aside = turn.step_aside();
         let done = self.end().await;
-        go_on(aside).await;
+        if let Err(DisposeError::Draining) = done {
+            self.cut_off(&turn).await;
+        }
+        aside.end().await;
         done
     }
 
@@ -182,7 +186,8 @@ impl OneShotRun {
         self.turn.as_ref().and_then(Weak::upgrade).filter(|turn| !turn.has_ended())
     }
 
-    /// Waits until a turn is cancelled or has ended.
+    /// Waits until a turn is cancelled or has ended: the shutdown that cut the child off is about to cut off the turn, too, which is served again then. An error
+    /// that it ended with before would be final.
     async fn cut_off(&self, turn: &TurnCore) {
         while !turn.has_ended() && !turn.token().is_cancelled() {
             tokio::select! {
@@ -244,9 +249,8 @@ impl OneShotRun {
                 }
                 continue;
             }
-            let waits_for_a_slot = services.live.get(&self.child).is_none() && services.live.is_resident(&self.child);
-            if waits_for_a_slot {
-                // However long that takes: it is somebody else's turn until then.
+            if self.is_starting(&services) {
+                // However long it waits for a slot: others have it until then.
                 until = Instant::now() + services.config.ask_deadline;
             } else {
                 self.cancel_all(&services, until).await?;
@@ -254,9 +258,9 @@ impl OneShotRun {
                 if self.is_over(&services).await? {
                     return Ok(());
                 }
-            }
-            if Instant::now() >= until {
-                return Err(DisposeError::TimedOut(self.child.clone()));
+                if Instant::now() >= until && !self.is_starting(&services) {
+                    return Err(DisposeError::TimedOut(self.child.clone()));
+                }
             }
             let resident = services.live.is_resident(&self.child);
             tokio::select! {
@@ -268,20 +272,32 @@ impl OneShotRun {
         }
     }
 
-    /// Cancels the child and what is live below it, from above. All are tried; the first failure is told.
+    /// Cancels the child, and then what is live below it, one level after the other. All are tried; the first failure is told.
     async fn cancel_all(&self, services: &Arc<Services>, until: Instant) -> Result<(), DisposeError> {
-        let mut told = Ok(());
-        for session in std::iter::once(self.child.clone()).chain(live_below(services, &self.child)) {
-            let how = Cancel { keep_inbox: false, cause: self.by, patience: until.saturating_duration_since(Instant::now()) };
-            match cancel(|| self.services.newest(), &session, how).await {
-                Ok(_) => {}
-                // Looked at in the next round: a generation has ended, or somebody below was on the way in or out.
-                Err(ControlError::Draining) => {}
-                Err(ControlError::TimedOut(_) | ControlError::NotFound(_) | ControlError::NotResumable { .. }) if session != self.child => {}
-                Err(cause) => told = told.and(Err(DisposeError::Cancel { session, cause })),
-            }
+        let mut told = self.cancel_one(services, &self.child, until).await;
+        for level in live_below(services, &self.child).chunk_by(|(one, _), (next, _)| one == next) {
+            let done = join_all(level.iter().map(|(_, session)| self.cancel_one(services, session, until))).await;
+            told = done.into_iter().fold(told, Result::and);
         }
         told
+    }
+
+    async fn cancel_one(&self, services: &Services, session: &SessionId, until: Instant) -> Result<(), DisposeError> {
+        let how = Cancel { keep_inbox: false, cause: self.by, patience: until.saturating_duration_since(Instant::now()) };
+        match cancel(|| self.services.newest(), session, how).await {
+            Ok(_) => Ok(()),
+            // The next round asks the next generation.
+            Err(ControlError::Draining) => Ok(()),
+            Err(ControlError::TimedOut(_)) if *session == self.child && self.is_starting(services) => Ok(()),
+            // Whoever stands below counts only as long as it keeps the child from its end.
+            Err(ControlError::TimedOut(_) | ControlError::NotFound(_) | ControlError::NotResumable { .. }) if *session != self.child => Ok(()),
+            Err(cause) => Err(DisposeError::Cancel { session: session.clone(), cause }),
+        }
+    }
+
+    /// Tells whether the child is on its way to be live, perhaps for as long as it takes to get a turn slot.
+    fn is_starting(&self, services: &Services) -> bool {
+        services.live.get(&self.child).is_none() && services.live.is_resident(&self.child)
     }
 
     /// Tells whether nobody has the child live and its message has come to its end.
@@ -303,13 +319,6 @@ impl OneShotResult {
             TurnEnd::Error { code, message } => Err(TurnError::new(code, format!("child {child} ended error: {message}"))),
             other => Err(TurnError::new(other.as_str().to_uppercase(), format!("child {child} ended {}", other.as_str()))),
         }
-    }
-}
-
-/// Has a part of a turn that waited go on.
-async fn go_on(aside: Option<Aside<'_>>) {
-    if let Some(aside) = aside {
-        aside.end().await;
     }
 }
 
@@ -346,8 +355,8 @@ async fn succeeded(services: &Services) -> bool {
     true
 }
 
-/// Returns who is live below a session, each before its own children. Whoever is owned has a live parent, so that live ones alone lead there.
-fn live_below(services: &Services, top: &SessionId) -> Vec<SessionId> {
+/// Returns who is live below a session, by depth. Whoever is owned has a live parent, so that live ones alone lead there.
+fn live_below(services: &Services, top: &SessionId) -> Vec<(u32, SessionId)> {
     let live = services.live.all();
     let parents: HashMap<&SessionId, &SessionId> =
         live.iter().filter(|view| view.header.is_subagent()).filter_map(|view| Some((view.id(), view.header.parent.as_ref()?))).collect();
@@ -358,102 +367,5 @@ fn live_below(services: &Services, top: &SessionId) -> Vec<SessionId> {
     };
     let mut below: Vec<_> = live.iter().filter(|view| is_below(view.id())).map(|view| (view.header.depth, view.id().clone())).collect();
     below.sort();
-    below.into_iter().map(|(_, session)| session).collect()
-}
-
-/// What a one-shot child was asked.
-struct Asked {
-    is_one_shot: bool,
-    message: Option<MessageId>,
-}
-
-/// Finds the message that a one-shot child serves. It is the first that was accepted, so that the first turn serves it, unless it was taken back.
-fn prompt_of(reader: &mut dyn Reader, child: &SessionId) -> Result<Asked, LoadError> {
-    let inherited = reader.header(child)?.map_or(0, |header| header.seed_length);
-    let mut served = None;
-    let folded = reader.fold(child, &mut |event| {
-        if let Body::TurnStart { message, .. } | Body::MessageWithdrawn { message, .. } = &event.body
-            && event.seq >= inherited
-            && served.is_none()
-        {
-            served = Some(message.clone());
-        }
-        ControlFlow::Continue(())
-    })?;
-    let fold = folded.ok_or_else(|| LoadError::NotFound(child.clone()))?;
-    let message = served.or_else(|| fold.pending().find(|record| record.message.kind == MessageKind::Turn).map(|record| record.message.id.clone()));
-    Ok(Asked { is_one_shot: is_one_shot(&fold), message })
-}
-
-fn is_one_shot(fold: &Fold) -> bool {
-    matches!(verdict(fold), Verdict::Child { mode: Mode::OneShot, .. })
-}
-
-/// What the log of a one-shot child says of its run.
-struct Look {
-    head: Head,
-    parent: Option<SessionId>,
-    holder: Option<OwnerId>,
-    outcome: Option<TurnEnd>,
-    text: String,
-}
-
-impl Look {
-    fn read(reader: &mut dyn Reader, child: &SessionId, message: &MessageId) -> Result<Self, LoadError> {
-        let mut course = Course::default();
-        let folded = reader.fold(child, &mut |event| {
-            course.see(event, message);
-            ControlFlow::Continue(())
-        })?;
-        let fold = folded.ok_or_else(|| LoadError::NotFound(child.clone()))?;
-        let holder = reader.holder(child, fold.head())?;
-        let said = match course.settled {
-            // What it said when it lived again is no part of the run.
-            Some(seq) if seq + 1 < fold.head().next_seq => {
-                let mut then = Fold::new(fold.header().clone());
-                for event in reader.events(child, 0, usize::try_from(seq).unwrap_or(usize::MAX))? {
-                    then.apply_event(&event).map_err(|source| LoadError::Fold { session: child.clone(), source })?;
-                }
-                then.last_said().cloned()
-            }
-            _ => fold.last_said().cloned(),
-        };
-        let text = said.map(|message| text_of(&message.content)).unwrap_or_default();
-        Ok(Self { head: fold.head().clone(), parent: fold.header().parent.clone(), holder, outcome: course.outcome, text })
-    }
-
-    /// Returns the result; `None` if it is not there yet.
-    fn result(&self, child: &SessionId) -> Result<Option<OneShotResult>, RunError> {
-        if self.head.has_work() {
-            return Ok(None);
-        }
-        match &self.outcome {
-            Some(outcome) => Ok(Some(OneShotResult { outcome: outcome.clone(), text: self.text.clone() })),
-            None if self.head.held > 0 => {
-                Err(RunError::NotResumable { child: child.clone(), reason: "it was imported and not yet activated".into(), code: "NOT_ACTIVATED" })
-            }
-            None => Err(RunError::NotStarted(child.clone())),
-        }
-    }
-}
-
-/// How the work on one message went.
-#[derive(Default)]
-struct Course {
-    turn: Option<u64>,
-    outcome: Option<TurnEnd>,
-    /// Where the child settled for the first time after that.
-    settled: Option<Seq>,
-}
-
-impl Course {
-    fn see(&mut self, event: &Event, prompt: &MessageId) {
-        match &event.body {
-            Body::TurnStart { turn, message, .. } if message == prompt => self.turn = Some(*turn),
-            Body::TurnEnd { turn, reason } if self.turn == Some(*turn) && reason.is_final() => self.outcome = Some(reason.clone()),
-            Body::MessageWithdrawn { message, by } if message == prompt => self.outcome = Some(TurnEnd::Aborted { cause: by.clone() }),
-            Body::ActivationEnd { reason: EpochEnd::Settled, .. } if self.outcome.is_some() && self.settled.is_none() => self.settled = Some(event.seq),
-            _ => {}
-        }
-    }
+    below
 }

@@ -216,6 +216,7 @@ impl RegistryState {
         incarnation: Incarnation,
         result: Result<Option<Arc<LiveView>>, ActivateError>,
     ) {
+        let is_pinned = self.pins.has(&session);
         let Some(entry) = self.entry(&session, incarnation) else {
             // Nobody waits for this start any more; what it opened must not stay open.
             if let Ok(Some(view)) = result {
@@ -258,7 +259,11 @@ impl RegistryState {
                 }
             }
             Ok(None) => {
-                let again = entry.rewake || !entry.waiting.is_empty() || self.pins.has(&session);
+                // Whoever waits has a pin. Without one it has given up, and no start would bring the session up for it: this would go on for ever.
+                if !is_pinned {
+                    refuse(std::mem::take(&mut entry.waiting), &ActivateError::Write(WriteError::Ended));
+                }
+                let again = entry.rewake || is_pinned;
                 self.leave(myself, services, &session, again);
             }
             Err(error) => {

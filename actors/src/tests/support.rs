@@ -56,8 +56,39 @@ struct Seen {
     faults: Mutex<VecDeque<Fault>>,
     opened: Mutex<HashMap<SessionId, u64>>,
     commits: Mutex<u64>,
+    /// Which epochs go on, where families are watched.
+    families: Mutex<Option<Families>>,
     /// What every system that was started over the store has told.
     told: Mutex<Vec<broadcast::Receiver<Occurrence>>>,
+}
+
+/// When the epochs that go on began, and when their holders wrote last, counted in commits.
+#[derive(Debug, Default)]
+struct Families {
+    now: u64,
+    began: HashMap<SessionId, u64>,
+    wrote: HashMap<SessionId, u64>,
+}
+
+impl Families {
+    /// Follows what a holder has written. Complains of one that settles over a child whose epoch had begun before it looked for work for the last time.
+    fn follow(&mut self, op: &Op, parent_of: impl Fn(&SessionId) -> Option<SessionId>) -> Option<String> {
+        self.now += 1;
+        let session = op.session();
+        match op {
+            Op::Open(_) => drop(self.began.insert(session.clone(), self.now)),
+            Op::Close(_) => {
+                self.began.remove(session);
+                let looked = self.wrote.get(session).copied().unwrap_or(0);
+                let mut over = self.began.iter().filter(|(child, began)| **began < looked && parent_of(child).as_ref() == Some(session));
+                return over.next().map(|(child, _)| format!("{session} settled over {child}, which was live"));
+            }
+            Op::Append(_) | Op::Claim(_) => {}
+            _ => return None,
+        }
+        self.wrote.insert(session.clone(), self.now);
+        None
+    }
 }
 
 /// A commit that fails.
@@ -91,6 +122,11 @@ impl Witness {
 
     pub(super) fn fail(&self, fault: Fault) {
         lock(&self.seen.faults).push_back(fault);
+    }
+
+    /// Looks from now on whether a parent outlives its live children. Of one process in order: whoever dies or is put aside breaks this.
+    pub(super) fn watch_families(&self) {
+        *lock(&self.seen.families) = Some(Families::default());
     }
 
     pub(super) fn complaints(&self) -> Vec<String> {
@@ -154,6 +190,10 @@ impl Witness {
             return;
         }
         *lock(&self.seen.commits) += 1;
+        if let Some(families) = &mut *lock(&self.seen.families) {
+            let parent_of = |session: &SessionId| self.store.reader().ok()?.header(session).ok()??.parent.clone();
+            lock(&self.seen.complaints).extend(families.follow(op, parent_of));
+        }
         match op {
             Op::Open(open) => *lock(&self.seen.opened).entry(open.session.clone()).or_default() += 1,
             Op::Close(close) if close.events.iter().any(|event| matches!(event.body, Body::ActivationEnd { reason: EpochEnd::Settled, .. })) => {

@@ -9,3 +9,4 @@ mod requests;
 mod residency;
 mod run;
 mod setting_up;
+mod settling;

@@ -15,6 +15,7 @@ use super::{
     requests::{interrupt_against_end, requests_against_crash, requests_from_outside, withdraw_against_claim},
     residency::{awaiting, deliver_against_settle, resume_against_resume, tree},
     setting_up::set_up_against_removal,
+    settling::{restart_of_a_family, resume_in_any_order, settle_against_shutdown, settle_against_withdrawal},
 };
 use crate::{
     activation::plant,
@@ -29,7 +30,7 @@ const SEEDS: u64 = 3_000;
 
 type World = fn(&Witness, &Arc<Ledger>);
 
-const WORLDS: [(&str, World); 23] = [
+const WORLDS: &[(&str, World)] = &[
     ("deliver against settle", deliver_against_settle),
     ("deliver against crash", deliver_against_crash),
     ("deliver against the kill of an activation", deliver_against_kill),
@@ -53,6 +54,10 @@ const WORLDS: [(&str, World); 23] = [
     ("disposal against turns", dispose_against_turns),
     ("one-shot runs against the end of a generation", runs_against_the_end_of_a_generation),
     ("one-shot runs against shutdown", runs_against_shutdown),
+    ("parents and children resume in any order", resume_in_any_order),
+    ("restart of a family", restart_of_a_family),
+    ("settle against shutdown", settle_against_shutdown),
+    ("settle against withdrawal", settle_against_withdrawal),
 ];
 
 /// Runs one seed and returns what is wrong with what it left, and the points that it hit.

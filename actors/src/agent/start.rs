@@ -90,6 +90,7 @@ impl Agent {
         session.cwd.clone_from(&parent.cwd);
         let create = Create::child(session, inherited, descriptor, Some(Arc::new(message)), services.now())
             .map_err(|error| StartError::Descriptor(greenroom_session::descriptor::DescriptorError::Malformed(error.to_string())))?;
+        race_point!("before-create");
         // The last synchronous step: nothing that has ended may still create.
         if let Some(barred) = self.barred(Begins::Child) {
             return Err(barred.into());

@@ -8,6 +8,7 @@ use greenroom_session::{
 use thiserror::Error;
 
 use super::write::WriteError;
+use crate::reach::NO_SUCH_SESSION;
 
 /// Why a message was not delivered.
 ///
@@ -92,7 +93,9 @@ impl DeliverError {
     /// Says of a refused acceptance what it means for the sender.
     pub(crate) fn from_write(child: &SessionId, error: WriteError) -> Self {
         match error {
-            WriteError::Refused(Refused::NotFound(_)) => Self::NotResumable { child: child.to_string(), reason: "there is no such session".into() },
+            WriteError::Refused(Refused::NotFound(_)) => Self::NotResumable { child: child.to_string(), reason: NO_SUCH_SESSION.into() },
+            // As whoever looked before would have been told.
+            WriteError::Refused(removed @ Refused::Removed(_)) => Self::NotResumable { child: child.to_string(), reason: removed.to_string() },
             WriteError::Refused(Refused::Busy { pending, limit }) => Self::Busy { pending, limit },
             WriteError::Refused(Refused::MessageIdConflict(id)) => Self::Conflict(id),
             other => Self::Write(other),

@@ -248,6 +248,8 @@ impl RegistryState {
                 }
             }
             Ok(None) => {
+                // Whoever has given up is not started for: that would find nothing to do again, and again.
+                entry.waiting.retain(|reply| !reply.is_closed());
                 let again = entry.rewake || !entry.waiting.is_empty() || self.pins.has(&session);
                 self.leave(myself, services, &session, again);
             }

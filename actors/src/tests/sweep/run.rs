@@ -10,6 +10,7 @@ use std::{
 use super::{
     cancels::{cancel_against_settle, cancel_against_shutdown, cancel_against_turns, cancel_from_outside},
     crashes::{deliver_against_crash, deliver_against_kill, shutdown_against_delivery, take_over_from_the_living},
+    follow_ups::{cancel_against_acceptance, parent_replaced_while_a_child_resumes},
     publishing::{publish_against_delivery, publish_against_shutdown, publish_against_the_end_of_a_generation},
     requests::{interrupt_against_end, requests_against_crash, requests_from_outside, withdraw_against_claim},
     residency::{awaiting, deliver_against_settle, resume_against_resume, tree},
@@ -28,7 +29,7 @@ const SEEDS: u64 = 3_000;
 
 type World = fn(&Witness, &Arc<Ledger>);
 
-const WORLDS: [(&str, World); 20] = [
+const WORLDS: [(&str, World); 22] = [
     ("deliver against settle", deliver_against_settle),
     ("deliver against crash", deliver_against_crash),
     ("deliver against the kill of an activation", deliver_against_kill),
@@ -49,6 +50,8 @@ const WORLDS: [(&str, World); 20] = [
     ("cancel against shutdown", cancel_against_shutdown),
     ("cancel from another process", cancel_from_outside),
     ("set-up against removal", set_up_against_removal),
+    ("parent replaced while a child resumes", parent_replaced_while_a_child_resumes),
+    ("cancel against acceptance", cancel_against_acceptance),
 ];
 
 /// Runs one seed and returns what is wrong with what it left, and the points that it hit.

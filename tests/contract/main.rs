@@ -12,6 +12,7 @@ mod descendants;
 mod files;
 mod follow_up;
 mod fork;
+mod giving_up;
 mod lifecycle;
 mod limits;
 mod listing;

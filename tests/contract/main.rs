@@ -3,6 +3,7 @@
 #![cfg(feature = "sqlite")]
 
 mod author;
+mod birth;
 mod cancelling;
 mod catalog;
 mod cycles;

@@ -31,6 +31,7 @@ crate::on_every_store!(async
     many_follow_ups_to_a_settled_child_load_it_once,
     an_outage_is_no_word_on_the_child,
     what_could_not_be_written_is_the_same_effect_when_it_is_sent_again,
+    a_report_to_a_parent_that_is_not_there_says_so,
     reports_of_one_text_that_wake_and_that_do_not_are_two_on_every_attempt,
 );
 
@@ -334,4 +335,24 @@ async fn reports_of_one_text_that_wake_and_that_do_not_are_two_on_every_attempt(
     assert_eq!(heard, 3, "the quiet one of the first attempt, and two more");
     runtime.shutdown().await;
     sound(world);
+}
+
+async fn a_report_to_a_parent_that_is_not_there_says_so(world: &World) {
+    let told: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+    let book = told.clone();
+    let cast = Runtime::builder().closure("reporter", move |turn: Turn| {
+        let book = book.clone();
+        async move {
+            let reported = turn.report("to nobody", false).await;
+            book.lock().unwrap().push(code(reported));
+            Ok(Ended::Completed)
+        }
+    });
+    world.create(&Author::child("c", "gone").described(&Descriptor { agent: "reporter".into(), ..descriptor("a child") }).sealed());
+    let runtime = world.start(cast).await;
+    runtime.host().send(&sid("c"), "go", None).await.unwrap();
+    runtime.host().quiescent(&sid("c")).await.unwrap();
+    assert_eq!(*told.lock().unwrap(), ["PARENT_UNAVAILABLE"]);
+    assert_eq!(count(&events(world, "c"), "effect/accepted"), 0);
+    runtime.shutdown().await;
 }

@@ -90,7 +90,7 @@ impl Agent {
     /// Reports to the parent: a note in its inbox, in order with all others. A waking note has an idle or settled parent run.
     ///
     /// # Errors
-    /// [`DeliverError`]; in a root `UNAUTHORIZED`, since it has nobody to report to.
+    /// [`DeliverError`]; in a root `UNAUTHORIZED`, since it has nobody to report to; `PARENT_UNAVAILABLE` if the parent is not in the store or is damaged.
     ///
     /// # Cancel safety
     /// The report may have been accepted. Within a turn the same report again is the same acceptance.
@@ -159,7 +159,7 @@ impl Agent {
                 Err(error) => error,
             };
             let Some(turn) = self.turn.as_ref().filter(|_| is_full(&error) && waited < services.config.send_patience) else {
-                return Err(DeliverError::from_write(to, error));
+                return Err(if message.kind == MessageKind::Turn { DeliverError::from_write(to, error) } else { DeliverError::from_report(to, error) });
             };
             let aside = turn.step_aside();
             let slept = tokio::select! {

@@ -88,20 +88,18 @@ impl Pending {
     /// # Cancel safety
     /// As if it had not been called.
     pub(crate) async fn known_within(&mut self, time: std::time::Duration) -> bool {
-        let known = match &mut self.0 {
-            // No timer for what is known.
-            PendingState::Ready(_) => return true,
-            PendingState::Waiting(receiver) => match tokio::time::timeout(time, receiver).await {
-                Ok(result) => PendingState::Ready(result.unwrap_or(Err(WriteError::Ended))),
-                Err(_) => return false,
-            },
-            PendingState::Later(receiver) => match tokio::time::timeout(time, receiver).await {
-                Ok(pending) => pending.map_or(PendingState::Ready(Err(WriteError::Ended)), |pending| pending.0),
-                Err(_) => return false,
-            },
-        };
-        self.0 = known;
-        self.is_ready()
+        // No timer for what is known.
+        self.is_ready() || tokio::time::timeout(time, self.known()).await.is_ok()
+    }
+
+    async fn known(&mut self) {
+        loop {
+            self.0 = match &mut self.0 {
+                PendingState::Ready(_) => return,
+                PendingState::Waiting(receiver) => PendingState::Ready(receiver.await.unwrap_or(Err(WriteError::Ended))),
+                PendingState::Later(receiver) => receiver.await.map_or(PendingState::Ready(Err(WriteError::Ended)), |pending| pending.0),
+            };
+        }
     }
 
     /// Gives the result up, unless it is known. Once there is one, the journal has whoever is to serve what was written woken: see [`ForsakenHook`].
@@ -124,16 +122,9 @@ impl Pending {
     ///
     /// # Cancel safety
     /// The operation goes on; only its result is lost.
-    pub(crate) async fn done(self) -> Result<Done, WriteError> {
-        match self.0 {
-            PendingState::Ready(result) => result,
-            PendingState::Waiting(receiver) => receiver.await.unwrap_or(Err(WriteError::Ended)),
-            PendingState::Later(receiver) => match receiver.await.map(|pending| pending.0) {
-                Ok(PendingState::Ready(result)) => result,
-                Ok(PendingState::Waiting(receiver)) => receiver.await.unwrap_or(Err(WriteError::Ended)),
-                Ok(PendingState::Later(_)) | Err(_) => Err(WriteError::Ended),
-            },
-        }
+    pub(crate) async fn done(mut self) -> Result<Done, WriteError> {
+        self.known().await;
+        self.now()
     }
 }
 

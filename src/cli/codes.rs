@@ -134,6 +134,7 @@ pub(crate) const CODES: &[Code] = &[
     code("OPEN_TURN", Exit::Failed, "fork at an event before the turn's start, or after its end"),
     code("OUTPUT_FAILED", Exit::Failed, "look at where stdout goes: the disk may be full"),
     code("PANIC", Exit::Failed, "a behaviour, a provider, or what sets sessions up, has a mistake; the message says what it panicked with"),
+    code("PARENT_UNAVAILABLE", Exit::NotFound, "the report of a child has nobody to go to; `greenroom check` says what became of the parent"),
     code("PENDING", Exit::Failed, "messages wait; run the session first, or discard them: `greenroom rm --discard-pending`"),
     code("PROGRAM_INVALID", Exit::Usage, "correct the program file; nothing has been run"),
     code("PROMPT_MISSING", Exit::Usage, "give --prompt, or put `prompt` into the [run] table"),

@@ -3,6 +3,7 @@
 #![cfg(feature = "sqlite")]
 
 mod author;
+mod birth;
 mod cancelling;
 mod catalog;
 mod cycles;
@@ -14,6 +15,7 @@ mod disposal;
 mod files;
 mod follow_up;
 mod fork;
+mod giving_up;
 mod lifecycle;
 mod limits;
 mod listing;

@@ -96,6 +96,7 @@ pub(crate) struct Watch(Arc<Mutex<Watched>>);
 struct Watched {
     calls: Vec<(String, Call)>,
     rules: Vec<Rule>,
+    around: Option<Hook>,
 }
 
 impl fmt::Debug for Watch {
@@ -175,13 +176,18 @@ impl Watch {
         self.rule(session, call, nth.into(), Action::After(Arc::new(hook)));
     }
 
+    /// Does something before and after each operation that is committed, and before and after all that are committed together.
+    pub(crate) fn around_commits(&self, hook: impl Fn() + Send + Sync + 'static) {
+        self.lock().around = Some(Arc::new(hook));
+    }
+
     fn rule(&self, session: &str, call: Call, nth: Option<u64>, action: Action) {
         self.lock().rules.push(Rule { session: session.into(), call, nth, seen: 0, action });
     }
 
     /// Notes a call and does what is to be done before it. Returns what is to be done with it.
     pub(crate) fn begin(&self, session: &str, call: Call) -> Plan {
-        let actions: Vec<Action> = {
+        let mut actions: Vec<Action> = {
             let mut watched = self.lock();
             // To be found is a part of a call.
             if call != Call::Found {
@@ -196,6 +202,9 @@ impl Watch {
             }
             due
         };
+        if call == Call::Commit {
+            actions.extend(self.lock().around.clone().into_iter().flat_map(|hook| [Action::Before(hook.clone()), Action::After(hook)]));
+        }
         let mut plan = Plan::default();
         for action in actions {
             match action {

@@ -3,26 +3,31 @@
 use std::{sync::Arc, time::Duration};
 
 use greenroom_session::{
+    header::Header,
     id::{EffectKind, MessageId, SessionId},
     message::{Block, Message, MessageKind, Source},
     store::Refused,
 };
 
-use super::{Agent, admission::Begins};
+use super::{
+    Agent,
+    admission::{Barred, Begins},
+};
 use crate::{
     error::{DeliverError, WriteError},
-    live::LiveView,
-    reach::{addressee, not_continuable, played_by_host},
+    race::race_point,
+    reach::{is_continuable, stored, takes_followups, unreadable},
     turn_core::Effect,
 };
 
 impl Agent {
     /// Sends a direct child the message of its next turn and returns once it is durable in the child's inbox.
     ///
-    /// The message never redirects a turn under way. Within a turn this is an effect, and a full inbox is waited for within bounds.
+    /// The message never redirects a turn under way. It does not matter whether the child is live: one that has settled is brought up again by what is in its log,
+    /// without whatever provider made it. Within a turn this is an effect, and a full inbox is waited for, within bounds and until the turn is cancelled.
     ///
     /// # Errors
-    /// [`DeliverError`]; the message was not delivered then, unless the error is `INDETERMINATE`.
+    /// [`DeliverError`]; the message was not delivered then, unless the error is `INDETERMINATE`. Whoever is not the parent is told nothing else of a session.
     ///
     /// # Cancel safety
     /// The message may have been accepted. Within a turn the same send again is the same acceptance.
@@ -43,19 +48,18 @@ impl Agent {
 
     async fn send(&self, child: &SessionId, text: String, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
         let services = &self.services;
-        let live = services.live.get(child);
-        let stored;
-        let header = match &live {
-            Some(view) if view.continuable => &view.header,
-            Some(view) if view.is_published() => return Err(played_by_host(child)),
-            Some(_) => return Err(not_continuable(child)),
-            None => {
-                stored = self.unless_given_up(addressee(services, child)).await.map_err(|barred| barred.delivering(child))??;
-                &stored
+        self.admitted(child)?;
+        match services.live.get(child) {
+            Some(view) => {
+                self.is_own(child, &view.header)?;
+                takes_followups(child, &view)?;
             }
-        };
-        if header.parent.as_ref() != Some(self.view.id()) {
-            return Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" });
+            None => {
+                let stored = self.unless_given_up(stored(services, child)).await.map_err(|barred| barred.delivering(child))?;
+                let (header, verdict) = stored.map_err(|error| unreadable(child, error))?;
+                self.is_own(child, &header)?;
+                is_continuable(child, verdict)?;
+            }
         }
         let source = Source::Coordinator { session: self.view.id().clone() };
         let own_id = id.is_some();
@@ -67,19 +71,26 @@ impl Agent {
         if let Some(effect) = effect {
             message.id = effect.key.message_id();
         }
-        if self.was_accepted(effect) {
-            return match self.over() {
-                Some(reason) => Err(DeliverError::Unauthorized { child: child.to_string(), reason }),
-                None => Ok(message.id),
-            };
+        self.deliver(child, Some(self.view.id()), message, effect.map(|effect| (effect, EffectKind::Send))).await
+    }
+
+    fn is_own(&self, child: &SessionId, header: &Header) -> Result<(), DeliverError> {
+        // Before anything else is told of it: what a stranger has is nobody's business.
+        match &header.parent {
+            Some(parent) if parent == self.view.id() => Ok(()),
+            Some(_) => Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it belongs to another parent session" }),
+            None => Err(DeliverError::Unauthorized { child: child.to_string(), reason: "it is nobody's child" }),
         }
-        self.deliver(child, live.as_deref(), self.view.id(), message, effect.map(|effect| (effect, EffectKind::Send))).await
+    }
+
+    fn admitted(&self, to: &SessionId) -> Result<(), DeliverError> {
+        self.barred(Begins::Message).map_or(Ok(()), |barred| Err(barred.delivering(to)))
     }
 
     /// Reports to the parent: a note in its inbox, in order with all others. A waking note has an idle or settled parent run.
     ///
     /// # Errors
-    /// [`DeliverError`]; in a root `UNAUTHORIZED`, since it has nobody to report to.
+    /// [`DeliverError`]; in a root `UNAUTHORIZED`, since it has nobody to report to; `PARENT_UNAVAILABLE` if the parent is not in the store or is damaged.
     ///
     /// # Cancel safety
     /// The report may have been accepted. Within a turn the same report again is the same acceptance.
@@ -90,55 +101,90 @@ impl Agent {
             return Err(DeliverError::Unauthorized { child: self.view.id().to_string(), reason: "a root has nobody to report to" });
         };
         let source = Source::SubagentReport { session: self.view.id().clone() };
-        let mut message = Message::note(services.message_id(), text.clone(), source, services.now(), quiet)?;
-        let effect = self.turn.as_ref().map(|turn| turn.effect(EffectKind::Report, parent.as_str(), text.as_bytes()));
+        let mut message = Message::note(services.message_id(), text, source, services.now(), quiet)?;
+        let effect = self.turn.as_ref().map(|turn| turn.effect(EffectKind::Report, parent.as_str(), &reported(&message)));
         if let Some(effect) = effect {
             message.id = effect.key.message_id();
         }
-        self.deliver(&parent, None, &parent, message, effect.map(|effect| (effect, EffectKind::Report))).await
+        self.deliver(&parent, None, message, effect.map(|effect| (effect, EffectKind::Report))).await
     }
 
+    /// Has a message accepted, once: what an earlier attempt at this turn's message has done is not done again. `parent` is the receiver's, where that is known.
     async fn deliver(
         &self,
         to: &SessionId,
-        live: Option<&LiveView>,
-        parent: &SessionId,
+        parent: Option<&SessionId>,
         message: Message,
         effect: Option<(Effect, EffectKind)>,
     ) -> Result<MessageId, DeliverError> {
-        let message = Arc::new(message);
-        let in_hand = self.in_hand(effect.map(|(effect, _)| effect));
-        self.offer(to, live, parent, &message).await?;
-        if let (Some(in_hand), Some((_, kind))) = (in_hand, effect) {
-            in_hand.accepted(kind, to.as_str(), message.id.as_str());
+        if self.was_accepted(effect.map(|(effect, _)| effect)) {
+            return self.admitted(to).map(|()| message.id);
         }
+        let message = Arc::new(message);
+        let mut in_hand = self.in_hand(effect.map(|(effect, _)| effect));
+        // Handed over before the receiver is woken, so that it is durable before the receiver's turn: a child that kills the process does not take its
+        // parent's progress along.
+        let mut accepted = || {
+            if let (Some(in_hand), Some((_, kind))) = (in_hand.take(), effect) {
+                in_hand.accepted(kind, to.as_str(), message.id.as_str());
+            }
+        };
+        self.offer(to, parent, &message, &mut accepted).await?;
         Ok(message.id.clone())
     }
 
-    /// Has a message accepted. Within a turn a full inbox is waited for, within bounds.
-    async fn offer(&self, to: &SessionId, live: Option<&LiveView>, parent: &SessionId, message: &Arc<Message>) -> Result<(), DeliverError> {
+    /// Offers a message until it is accepted or refused. Within a turn a full inbox is waited for, within bounds and for as long as the turn is not cancelled.
+    async fn offer(
+        &self,
+        to: &SessionId,
+        parent: Option<&SessionId>,
+        message: &Arc<Message>,
+        accepted: &mut (impl FnMut() + Send),
+    ) -> Result<(), DeliverError> {
         let services = &self.services;
-        let parent = (parent != to).then_some(parent);
         let mut waited = Duration::ZERO;
         let mut pause = Duration::from_millis(5);
         loop {
-            // The last synchronous step before acceptance.
-            if let Some(barred) = self.barred(Begins::Message) {
-                return Err(barred.delivering(to));
+            race_point!("before-offer");
+            // The last synchronous step before acceptance. Who the receiver is cannot have changed; who plays it can.
+            self.admitted(to)?;
+            let live = services.live.get(to);
+            if message.kind == MessageKind::Turn
+                && let Some(view) = &live
+            {
+                takes_followups(to, view)?;
             }
-            match services.accept(to, live, parent, message.clone()).await {
+            let error = match services.accept_and(to, live.as_deref(), parent, message.clone(), &mut *accepted).await {
                 Ok(_) => return Ok(()),
-                Err(WriteError::Refused(Refused::Busy { .. })) if self.turn.is_some() && waited < services.config.send_patience => {
-                    let Some(turn) = &self.turn else { continue };
-                    let aside = turn.step_aside();
-                    let slept = self.unless_given_up(tokio::time::sleep(pause)).await;
-                    aside.end().await;
-                    slept.map_err(|barred| barred.delivering(to))?;
-                    waited += pause;
-                    pause = (pause * 2).min(Duration::from_millis(200));
-                }
-                Err(error) => return Err(DeliverError::from_write(to, error)),
-            }
+                Err(error) => error,
+            };
+            let Some(turn) = self.turn.as_ref().filter(|_| is_full(&error) && waited < services.config.send_patience) else {
+                return Err(if message.kind == MessageKind::Turn { DeliverError::from_write(to, error) } else { DeliverError::from_report(to, error) });
+            };
+            let aside = turn.step_aside();
+            let slept = tokio::select! {
+                biased;
+                () = turn.token().cancelled() => Err(Barred::Cancelled),
+                slept = self.unless_given_up(tokio::time::sleep(pause)) => slept,
+            };
+            aside.end().await;
+            slept.map_err(|barred| barred.delivering(to))?;
+            waited += pause;
+            pause = (pause * 2).min(Duration::from_millis(200));
         }
     }
+}
+
+fn is_full(error: &WriteError) -> bool {
+    matches!(error, WriteError::Refused(Refused::Busy { .. }))
+}
+
+/// Returns what makes two reports the same effect: the text, and whether it waits, since a note that wakes is another note than one that does not.
+fn reported(note: &Message) -> Vec<u8> {
+    let mut content = note.text().into_bytes();
+    if !note.wake {
+        // No text holds this byte.
+        content.push(0xff);
+    }
+    content
 }

@@ -69,6 +69,11 @@ impl Agent {
         self.view.id()
     }
 
+    #[cfg(test)]
+    pub(crate) fn epoch(&self) -> greenroom_session::id::Epoch {
+        self.view.epoch
+    }
+
     /// Tells whether an effect of this turn's message needs no doing again.
     fn was_accepted(&self, effect: Option<Effect>) -> bool {
         effect.is_some_and(|effect| self.turn.as_ref().is_some_and(|turn| turn.was_accepted(effect.key)))

@@ -122,6 +122,7 @@ impl Agent {
         let mut session = NewSession::child(child.clone(), parent.id.clone(), parent.depth);
         session.cwd.clone_from(&parent.cwd);
         let create = Create::child(session.clone(), inherited, &descriptor, Some(Arc::new(message)), services.now()).map_err(malformed)?;
+        race_point!("before-create");
         // The last synchronous step: nothing that has ended may still create, and nothing is created of what a provider that is gone has prepared.
         if let Some(barred) = self.barred(Begins::Child) {
             return Err(barred.into());

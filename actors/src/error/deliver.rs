@@ -8,6 +8,7 @@ use greenroom_session::{
 use thiserror::Error;
 
 use super::write::WriteError;
+use crate::reach::NO_SUCH_SESSION;
 
 /// Why a message was not delivered.
 ///
@@ -49,6 +50,14 @@ pub enum DeliverError {
         /// Why.
         reason: String,
     },
+    /// The parent that was to be reported to is not there, or damaged.
+    #[error("parent {parent} is unavailable: {reason}; the report was not delivered")]
+    ParentUnavailable {
+        /// The parent.
+        parent: SessionId,
+        /// Why.
+        reason: String,
+    },
     /// The inbox is full.
     #[error("not delivered: the inbox is full, {pending} of {limit} messages are pending")]
     Busy {
@@ -80,6 +89,7 @@ impl DeliverError {
         match self {
             Self::Unauthorized { .. } => "UNAUTHORIZED",
             Self::NotResumable { .. } => "NOT_RESUMABLE",
+            Self::ParentUnavailable { .. } => "PARENT_UNAVAILABLE",
             Self::Busy { .. } => "BUSY",
             Self::Message(error) => error.code(),
             Self::Conflict(_) => "MESSAGE_ID_CONFLICT",
@@ -92,10 +102,22 @@ impl DeliverError {
     /// Says of a refused acceptance what it means for the sender.
     pub(crate) fn from_write(child: &SessionId, error: WriteError) -> Self {
         match error {
-            WriteError::Refused(Refused::NotFound(_)) => Self::NotResumable { child: child.to_string(), reason: "there is no such session".into() },
+            WriteError::Refused(Refused::NotFound(_)) => Self::NotResumable { child: child.to_string(), reason: NO_SUCH_SESSION.into() },
+            // As whoever looked before would have been told.
+            WriteError::Refused(gone @ (Refused::Removed(_) | Refused::Corrupt { .. })) => {
+                Self::NotResumable { child: child.to_string(), reason: gone.to_string() }
+            }
             WriteError::Refused(Refused::Busy { pending, limit }) => Self::Busy { pending, limit },
             WriteError::Refused(Refused::MessageIdConflict(id)) => Self::Conflict(id),
             other => Self::Write(other),
+        }
+    }
+
+    /// Says of a refused report what it means for the child.
+    pub(crate) fn from_report(parent: &SessionId, error: WriteError) -> Self {
+        match Self::from_write(parent, error) {
+            Self::NotResumable { reason, .. } => Self::ParentUnavailable { parent: parent.clone(), reason },
+            other => other,
         }
     }
 }

@@ -10,7 +10,7 @@ use greenroom_session::{
 use super::Host;
 use crate::{
     error::{DeliverError, WriteError},
-    reach::takes_messages,
+    reach::{takes_followups, takes_messages},
 };
 
 impl Host {
@@ -59,6 +59,11 @@ impl Host {
             }
             let live = services.live.get(session);
             takes_messages(&services, session, live.as_deref()).await?;
+            // Meanwhile a host may have begun to play it.
+            let live = services.live.get(session);
+            if let Some(view) = live.as_deref().filter(|view| view.is_published()) {
+                takes_followups(session, view)?;
+            }
             match services.accept(session, live.as_deref(), None, message.clone()).await {
                 Ok(_) => return Ok(id),
                 Err(WriteError::Ended) if again => {

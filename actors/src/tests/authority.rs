@@ -110,8 +110,8 @@ fn a_stranger_may_not_send_to_anothers_child_nor_anybody_to_himself_or_above() {
         assert_eq!(stranger.agent().interrupt(&id("child"), PATIENCE).await.map_err(|error| error.code()), Err("UNAUTHORIZED"));
         // A grandparent is not the parent.
         assert_eq!(root.agent().followup(&id("grandchild"), "x").await.map_err(code), Err("UNAUTHORIZED"));
-        // A root is no continuable child, whoever asks.
-        assert_eq!(root.agent().followup(&id("root"), "x").await.map_err(code), Err("NOT_RESUMABLE"));
+        // A root is nobody's child, its own neither.
+        assert_eq!(root.agent().followup(&id("root"), "x").await.map_err(code), Err("UNAUTHORIZED"));
         assert_eq!(root.agent().followup(&id("nobody"), "x").await.map_err(code), Err("NOT_RESUMABLE"));
         assert_eq!(root.agent().report("x", false).await.map_err(code), Err("UNAUTHORIZED"));
         quiet(&host).await;

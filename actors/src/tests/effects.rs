@@ -292,3 +292,25 @@ fn a_retry_does_not_make_a_child_anew_that_was_removed_in_between() {
     assert!(children().is_empty());
     assert_eq!(ends(&store, &boss), [("go".to_owned(), 1, "interrupted".to_owned()), ("go".to_owned(), 2, "completed".to_owned())]);
 }
+
+#[test]
+fn what_a_turn_has_done_is_in_its_log_before_whoever_it_did_it_to_is_woken() {
+    let store = Witness::new();
+    let root = store.root("root", "simple");
+    on_paused_time(async {
+        let system = store.system(simple("simple")).await;
+        let host = system.host();
+        let _kept = host.resume(&root).await.unwrap();
+        quiet(&host).await;
+        let services = host.services();
+        let view = services.live.get(&root).unwrap();
+        let message = greenroom_session::message::Message::turn("m", "text", greenroom_session::message::Source::User, 0).unwrap();
+        let mut done = None;
+        let recorded = || done = Some((store.store.reader().unwrap().inbox(&root, 9).unwrap().len(), view.gate.is_knocked()));
+        services.accept_and(&root, Some(&view), None, Arc::new(message), recorded).await.unwrap();
+        assert_eq!(done, Some((1, false)), "accepted, and nobody has knocked");
+        assert!(view.gate.is_knocked());
+        quiet(&host).await;
+    });
+    assert_eq!(ends(&store, &root).len(), 1);
+}

@@ -11,8 +11,9 @@ use std::{
 use futures::future::join_all;
 use greenroom_session::{
     event::{Body, Opaque},
+    header::NewSession,
     id::{MessageId, OwnerId, SessionId},
-    store::{CommitError, Done, Op, Reader, Refused, Store, StoreError, memory::MemoryStore},
+    store::{CommitError, Create, Done, Op, Reader, Refused, Store, StoreError, memory::MemoryStore},
 };
 
 use super::audit::audit;
@@ -238,6 +239,37 @@ fn an_ask_that_is_not_answered_in_time_is_indeterminate_and_safe_to_repeat() {
         root.quiescent().await.unwrap();
         let log = host.load(root.id()).await.unwrap();
         assert_eq!(log.fold.begun(), 1, "one message, one turn");
+    });
+}
+
+#[test]
+fn what_is_written_after_whoever_asked_was_told_that_nothing_is_known_is_served() {
+    let store = Arc::new(Hanging { inner: MemoryStore::new(), hang: AtomicBool::new(false), key: Mutex::new(()) });
+    let session = SessionId::new("root").unwrap();
+    let create = Op::Create(Create::root(NewSession::root(session.clone()), "worker", "root"));
+    store.inner.commit(&[create]).unwrap().remove(0).unwrap();
+    let config = Config { ask_deadline: Duration::from_millis(50), ..config() };
+    on_threads(async {
+        let system = System::start(config, store.clone(), true).await.unwrap();
+        let host = system.host();
+        let mut occurrences = host.subscribe();
+        {
+            let _key = super::support::lock(&store.key);
+            store.hang.store(true, Ordering::Release);
+            let codes = futures::executor::block_on(tokio::runtime::Handle::current().spawn({
+                let (host, session) = (host.clone(), session.clone());
+                async move {
+                    let sent = host.send(&session, "slow", None).await.unwrap_err().code();
+                    // Whoever was woken too early has looked by now.
+                    host.quiescent(&session).await.unwrap();
+                    sent
+                }
+            }));
+            assert_eq!(codes.unwrap(), "INDETERMINATE");
+        }
+        store.hang.store(false, Ordering::Release);
+        // Nobody keeps it, and nobody says anything more: the write alone has it served.
+        super::support::until(&mut occurrences, |told| matches!(told, crate::Occurrence::TurnEnded { .. })).await;
     });
 }
 

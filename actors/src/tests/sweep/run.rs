@@ -10,6 +10,7 @@ use std::{
 use super::{
     cancels::{cancel_against_settle, cancel_against_shutdown, cancel_against_turns, cancel_from_outside},
     crashes::{deliver_against_crash, deliver_against_kill, shutdown_against_delivery, take_over_from_the_living},
+    follow_ups::{cancel_against_acceptance, parent_replaced_while_a_child_resumes},
     one_shots::{dispose_against_turns, runs_against_shutdown, runs_against_the_end_of_a_generation},
     publishing::{publish_against_delivery, publish_against_shutdown, publish_against_the_end_of_a_generation},
     requests::{interrupt_against_end, requests_against_crash, requests_from_outside, withdraw_against_claim},
@@ -58,6 +59,8 @@ const WORLDS: &[(&str, World)] = &[
     ("restart of a family", restart_of_a_family),
     ("settle against shutdown", settle_against_shutdown),
     ("settle against withdrawal", settle_against_withdrawal),
+    ("parent replaced while a child resumes", parent_replaced_while_a_child_resumes),
+    ("cancel against acceptance", cancel_against_acceptance),
 ];
 
 /// Runs one seed and returns what is wrong with what it left, and the points that it hit.

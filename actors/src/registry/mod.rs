@@ -9,18 +9,23 @@
 //! waits in the entry and starts the next epoch.
 //! **End.** Its Activations are linked to it and end with it; a new generation starts from what is on disk.
 
+mod arrival;
+mod departure;
+mod entry;
+mod foreign;
 mod message;
 mod state;
+mod waits;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::{Arc, OnceLock, Weak},
 };
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use tokio::sync::oneshot;
 
 use state::RegistryState;
+use waits::Waits;
 
 use crate::{pins::Pins, race::race_point, services::Services};
 
@@ -50,12 +55,7 @@ impl Actor for Registry {
             refused: HashMap::new(),
             held: HashSet::new(),
             next: 0,
-            childless: BTreeMap::new(),
-            gone: BTreeMap::new(),
-            changed: BTreeSet::new(),
-            quiet: Vec::new(),
-            restless: None,
-            drained: Vec::new(),
+            waits: Waits::default(),
             pins: args.pins,
         })
     }
@@ -78,23 +78,14 @@ impl Actor for Registry {
             RegistryMessage::Stays { session, incarnation } => state.stays(&services, &session, incarnation),
             RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
             RegistryMessage::Heard { reply } => drop(reply.send(())),
-            RegistryMessage::WhenChildless { parent, reply } => {
-                state.changed.insert(parent.clone());
-                enlist(state.childless.entry(parent).or_default(), reply);
-            }
-            RegistryMessage::WhenGone { session, reply } => {
-                state.changed.insert(session.clone());
-                enlist(state.gone.entry(session).or_default(), reply);
-            }
-            RegistryMessage::WhenQuiet { reply } => enlist(&mut state.quiet, reply),
+            RegistryMessage::WhenChildless { parent, reply } => state.waits.for_childless(parent, reply),
+            RegistryMessage::WhenGone { session, reply } => state.waits.for_gone(session, reply),
+            RegistryMessage::WhenQuiet { reply } => state.waits.for_quiet(reply),
             #[cfg(test)]
-            RegistryMessage::Waiting { reply } => {
-                let keyed: usize = state.childless.values().chain(state.gone.values()).map(Vec::len).sum();
-                reply.send(keyed + state.quiet.len() + state.drained.len()).ok();
-            }
+            RegistryMessage::Waiting { reply } => drop(reply.send(state.waits.count())),
             RegistryMessage::Foreign { sessions } => state.foreign(&myself, &services, sessions),
             RegistryMessage::Drain { reply } => {
-                state.drained.push(reply);
+                state.waits.drained.push(reply);
                 state.drain();
             }
         }
@@ -114,10 +105,4 @@ impl Actor for Registry {
         }
         Ok(())
     }
-}
-
-/// Adds somebody who waits, and lets go of those who have given up.
-fn enlist(waiting: &mut Vec<oneshot::Sender<()>>, reply: oneshot::Sender<()>) {
-    waiting.retain(|reply| !reply.is_closed());
-    waiting.push(reply);
 }

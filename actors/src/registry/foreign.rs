@@ -1,0 +1,56 @@
+//! What other processes have written, and what they have left behind.
+
+use std::{collections::HashSet, sync::Arc};
+
+use greenroom_session::id::SessionId;
+use ractor::ActorRef;
+
+use super::{entry::State, message::RegistryMessage, state::RegistryState};
+use crate::services::Services;
+
+impl RegistryState {
+    /// Wakes what other processes wrote to, and what they left behind, in the trees of the roots that are kept here.
+    pub(super) fn foreign(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, sessions: Vec<SessionId>) {
+        let mut strangers = sessions.is_empty();
+        for session in sessions {
+            if let Some(entry) = self.entries.get_mut(&session) {
+                // A wake is answered by a claim, which leaves requests alone.
+                match &mut entry.state {
+                    State::Starting { asked } => *asked = true,
+                    State::Live(view) | State::Closing(view) => view.look_for_requests(),
+                }
+                self.wake(myself, services, session, None);
+            } else {
+                strangers = true;
+                // Something new may have come for it: worth another try.
+                self.refused.remove(&session);
+            }
+        }
+        let roots = self.pins.all();
+        if roots.is_empty() || !strangers {
+            return;
+        }
+        let refused: HashSet<SessionId> = self.refused.keys().cloned().collect();
+        let (registry, services) = (myself.clone(), services.clone());
+        tokio::spawn(async move {
+            let found = services
+                .readers
+                .read(move |reader| {
+                    let mut found = Vec::new();
+                    for root in &roots {
+                        found.extend(reader.runnable(Some(root), usize::MAX)?);
+                    }
+                    Ok::<_, greenroom_session::store::StoreError>(found)
+                })
+                .await;
+            match found {
+                Ok(found) => {
+                    for session in found.into_iter().filter(|session| !refused.contains(session) && !services.live.is_resident(session)) {
+                        drop(registry.send_message(RegistryMessage::Wake { session, parent: None }));
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "the store could not be asked for sessions with work"),
+            }
+        });
+    }
+}

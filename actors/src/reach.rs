@@ -52,7 +52,7 @@ pub(crate) async fn takes_messages(services: &Services, id: &SessionId, live: Op
     }
 }
 
-fn unreadable(id: &SessionId, error: &LoadError) -> DeliverError {
+pub(crate) fn unreadable(id: &SessionId, error: &LoadError) -> DeliverError {
     let reason = match error {
         LoadError::NotFound(_) => "there is no such session".into(),
         error => error.to_string(),

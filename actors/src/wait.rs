@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use greenroom_session::{head::Head, id::SessionId, listing::Verdict, message::text_of, store::StoreError};
 use tokio::sync::oneshot;
 
-use crate::{behavior::TurnError, registry::RegistryMessage, services::Services};
+use crate::{behavior::TurnError, closed::is_closed, registry::RegistryMessage, services::Services};
 
 /// Waits until no live session is owned by `parent`.
 pub(crate) async fn when_childless(services: &Services, parent: &SessionId) {
@@ -46,6 +46,7 @@ pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &Se
         .map_err(|error: StoreError| TurnError::new(error.code(), error.to_string()))?;
     // Whose turn was cut off goes first: what cuts turns off must not catch the same ones again and again.
     children.sort_by_key(|(_, described)| !described.as_ref().is_ok_and(|description| description.head.is_unfinished()));
+    let parent_view = services.live.get(parent);
     let mut worth = false;
     let mut elsewhere = false;
     for (child, described) in children {
@@ -55,6 +56,7 @@ pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &Se
             elsewhere |= description.head.has_work();
         } else if (description.is_runnable() || description.head.has_work())
             && services.config.behaviors.contains_key(agent)
+            && !services.closed.is_any_of(parent_view.as_deref(), &child.id)
             && patience.tries(&child.id, &description.head)
         {
             services.wake(&child.id, Some(parent));
@@ -83,6 +85,9 @@ pub(crate) async fn answer_of(services: &Arc<Services>, child: &SessionId) -> Re
             if services.is_draining() {
                 // The child was cut off; whoever waits for it is about to be, too.
                 std::future::pending::<()>().await;
+            }
+            if is_closed(services, child).await {
+                return Err(TurnError::new("DRAINING", format!("child {child} was drained, and is closed")));
             }
             if !patience.tries(child, head) {
                 return Err(TurnError::new("NOT_RESUMABLE", format!("child {child} has work and cannot run")));

@@ -123,10 +123,10 @@ impl Agent {
         let mut pause = Duration::from_millis(5);
         loop {
             // The last synchronous step before acceptance.
-            if let Some(barred) = self.barred(Begins::Message) {
-                return Err(barred.delivering(to));
-            }
-            match services.accept(to, live, parent, message.clone()).await {
+            let pass = self.admit(parent.map_or(Begins::Report, |_| Begins::Message(to))).map_err(|barred| barred.delivering(to))?;
+            let accepted = services.accept(to, live, parent, message.clone()).await;
+            drop(pass);
+            match accepted {
                 Ok(_) => return Ok(()),
                 Err(WriteError::Refused(Refused::Busy { .. })) if self.turn.is_some() && waited < services.config.send_patience => {
                     let Some(turn) = &self.turn else { continue };

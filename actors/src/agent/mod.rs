@@ -3,6 +3,7 @@
 mod admission;
 mod control;
 mod deliver;
+mod drain;
 mod start;
 
 use std::{sync::Arc, time::Duration};

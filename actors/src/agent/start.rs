@@ -91,12 +91,11 @@ impl Agent {
         let create = Create::child(session, inherited, descriptor, Some(Arc::new(message)), services.now())
             .map_err(|error| StartError::Descriptor(greenroom_session::descriptor::DescriptorError::Malformed(error.to_string())))?;
         // The last synchronous step: nothing that has ended may still create.
-        if let Some(barred) = self.barred(Begins::Child) {
-            return Err(barred.into());
-        }
+        let pass = self.admit(Begins::Child)?;
         let [pending] = services.journal.submit([Op::Create(create)]);
         let wake = WakeOnDrop { services, child: child.clone(), parent: &parent.id };
         let done = pending.done_within(services.config.ask_deadline).await;
+        drop(pass);
         race_point!("created-before-wake");
         let existing = match done {
             Ok(Done::Created { existing, .. }) => existing,

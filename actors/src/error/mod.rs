@@ -3,6 +3,7 @@
 mod activate;
 mod control;
 mod deliver;
+mod drain;
 mod fork;
 mod list;
 mod publish;
@@ -15,6 +16,7 @@ mod write;
 pub use activate::ActivateError;
 pub use control::ControlError;
 pub use deliver::DeliverError;
+pub use drain::{DrainError, TeardownFailure};
 pub use fork::ForkError;
 pub use list::ListError;
 pub use publish::PublishError;
@@ -34,4 +36,4 @@ macro_rules! into_turn_error {
     )* };
 }
 
-into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError, ForkError, PublishError, PublishedError);
+into_turn_error!(WriteError, DeliverError, StartError, QueryError, ListError, ControlError, DrainError, ForkError, PublishError, PublishedError);

@@ -58,9 +58,12 @@ pub enum StartError {
     /// Another session has this id.
     #[error("session {0} already exists")]
     Exists(SessionId),
-    /// The runtime is shutting down.
+    /// The runtime is shutting down, or what is below the parent, or a session above it, is drained.
     #[error("draining: no new work is accepted")]
     Draining,
+    /// The end of the parent's epoch is under way. Its next epoch may start children.
+    #[error("the parent is being disposed")]
+    Closing,
     /// Whoever asked has given up before anything was accepted.
     #[error("cancelled")]
     Cancelled,
@@ -86,6 +89,7 @@ impl StartError {
             Self::Message(error) => error.code(),
             Self::Exists(_) => "DUPLICATE_CHILD",
             Self::Draining => "DRAINING",
+            Self::Closing => "ACTIVATION_CLOSING",
             Self::Cancelled => "CANCELLED",
             Self::Read(_) => "SESSION_CORRUPT",
             Self::Write(error) => error.code(),

@@ -2,6 +2,7 @@
 
 mod cancel;
 mod deliver;
+mod drain;
 mod idle;
 mod publish;
 mod root;
@@ -36,6 +37,7 @@ use crate::{
 };
 
 pub use cancel::{Cancel, Cancelled, Cause};
+pub(crate) use drain::drain;
 pub use root::{NewRoot, RootError, RootHandle};
 
 /// The authority of whoever owns the store.

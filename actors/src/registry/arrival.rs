@@ -6,6 +6,7 @@ use greenroom_session::id::SessionId;
 use ractor::ActorRef;
 
 use super::{
+    drain::fence,
     entry::{State, refuse},
     message::{Incarnation, RegistryMessage},
     state::RegistryState,
@@ -65,9 +66,7 @@ impl RegistryState {
                 if let Some(publishing) = publish {
                     publishing.refuse(PublishError::Live(view.id().clone()));
                 }
-                if services.is_draining() {
-                    view.shut_down();
-                }
+                self.end_newcomer(myself, services, &view);
             }
             Ok(None) => {
                 let again = entry.rewake || !entry.waiting.is_empty() || self.pins.has(&session);
@@ -78,7 +77,7 @@ impl RegistryState {
                 let parent = entry.parent.clone();
                 self.not_activated(services, &session, &error);
                 self.leave(myself, services, &session, false);
-                let again = match error {
+                let again = match &error {
                     // Its epoch may have begun all the same, and nobody else looks after what this process holds.
                     ActivateError::Write(_) | ActivateError::Deadline(_) | ActivateError::Read(_)
                     // It will be set up without the contribution that was removed.
@@ -87,7 +86,10 @@ impl RegistryState {
                     ActivateError::Held { .. } => self.held.insert(session.clone()) || !self.held.remove(&session),
                     _ => false,
                 };
-                if again {
+                // Its epoch may have begun for all that, and what looks again would not get as far as to see it.
+                if again && self.fail_start(services, &session, &error) {
+                    fence(myself, services, session);
+                } else if again {
                     look_again(myself, session, parent);
                 }
             }

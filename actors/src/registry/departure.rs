@@ -12,6 +12,7 @@ use super::{
     state::{RegistryState, is_kept},
 };
 use crate::{
+    activation::Failure,
     error::{ActivateError, WriteError},
     services::Services,
 };
@@ -33,15 +34,13 @@ impl RegistryState {
         true
     }
 
-    pub(super) fn stays(&mut self, services: &Services, session: &SessionId, incarnation: Incarnation) {
-        let is_due = services.is_draining() && !self.owned.contains_key(session);
+    pub(super) fn stays(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: &SessionId, incarnation: Incarnation) {
         if let Some(entry) = self.entry(session, incarnation)
             && let State::Closing(view) = &entry.state
         {
-            if is_due {
-                view.shut_down();
-            }
+            let view = view.clone();
             entry.state = State::Live(view.clone());
+            self.end_if_due(myself, services, &view);
         }
     }
 
@@ -51,18 +50,27 @@ impl RegistryState {
         services: &Arc<Services>,
         session: &SessionId,
         incarnation: Incarnation,
-        reason: EpochEnd,
+        (reason, failures): (EpochEnd, Vec<Failure>),
         knocked: bool,
     ) {
         let pinned = self.pins.has(session);
         let Some(entry) = self.entry(session, incarnation) else { return };
+        let view = entry.view().cloned();
+        let is_closed = view.as_ref().is_some_and(|view| !view.is_published() && services.closed.covers(session, &view.lineage));
+        if is_closed {
+            // What waits stays where it is.
+            refuse(std::mem::take(&mut entry.waiting), &ActivateError::Draining);
+        }
         let awaited = !entry.waiting.is_empty();
         let wanted = entry.rewake || knocked || pinned || awaited;
+        let (is_published, parent, rewake) = (entry.is_published(), entry.parent.clone(), entry.rewake);
+        self.fail(session, failures);
+        self.gone(session);
         match reason {
+            _ if is_closed => self.leave(myself, services, session, false),
             // Its guard looks after what it has left.
-            EpochEnd::Failed | EpochEnd::Fenced if entry.is_published() => {
-                let parent = entry.parent.clone();
-                let knocked = knocked || entry.rewake;
+            EpochEnd::Failed | EpochEnd::Fenced if is_published => {
+                let knocked = knocked || rewake;
                 self.leave(myself, services, session, false);
                 if knocked {
                     self.wake(myself, services, session.clone(), parent);
@@ -70,7 +78,6 @@ impl RegistryState {
             }
             EpochEnd::Failed | EpochEnd::Fenced if !awaited => {
                 // What made it fail may still be there: look again, but not at once. Whoever fenced it may be gone by then; if not, looking costs little.
-                let parent = entry.parent.clone();
                 self.leave(myself, services, session, false);
                 look_again(myself, session.clone(), parent);
             }
@@ -101,9 +108,8 @@ impl RegistryState {
                 if is_free && std::mem::take(wants_settle) {
                     view.wake();
                 }
-                if was_last && services.is_draining() {
-                    view.shut_down();
-                }
+                let view = view.clone();
+                self.end_if_due(myself, services, &view);
             }
         }
         match entry.take_host() {
@@ -119,23 +125,6 @@ impl RegistryState {
                     self.publish(myself, services, publishing);
                 }
             }
-        }
-    }
-
-    /// Ends every live session that owns no other. The end of the last that a parent owns ends the parent.
-    pub(super) fn drain(&mut self) {
-        let mut free: Vec<_> = self
-            .entries
-            .iter()
-            .filter_map(|(session, entry)| match &entry.state {
-                State::Live(view) if !self.owned.contains_key(session) => Some(view),
-                _ => None,
-            })
-            .collect();
-        // In an order that a seed repeats.
-        free.sort_by(|a, b| a.id().cmp(b.id()));
-        for view in free {
-            view.shut_down();
         }
     }
 }

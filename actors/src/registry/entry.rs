@@ -19,6 +19,8 @@ pub(super) struct Entry {
     /// It asked to settle and was refused for its children.
     pub(super) wants_settle: bool,
     pub(super) idle: bool,
+    /// It is known when to give up on its end.
+    pub(super) watched: bool,
     pub(super) host: Host,
 }
 
@@ -34,6 +36,13 @@ pub(super) enum Host {
 }
 
 impl Entry {
+    pub(super) fn view(&self) -> Option<&Arc<LiveView>> {
+        match &self.state {
+            State::Live(view) | State::Closing(view) => Some(view),
+            State::Starting { .. } => None,
+        }
+    }
+
     pub(super) fn is_published(&self) -> bool {
         matches!(self.host, Host::Plays)
     }

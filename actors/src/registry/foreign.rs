@@ -26,7 +26,9 @@ impl RegistryState {
                 self.refused.remove(&session);
             }
         }
-        let roots = self.pins.all();
+        let mut roots = self.pins.all();
+        // Nobody would be started there.
+        roots.retain(|root| !services.closed.is_below(root));
         if roots.is_empty() || !strangers {
             return;
         }

@@ -1,7 +1,8 @@
 //! The Registry: which sessions are live.
 //!
 //! **Messages.** `Wake` from senders whose receiver is not live, `Ensure` from root handles, `Publish` from hosts, `Started` from its own start tasks, `Settle` and
-//! `Ended` from Activations, `WhenChildless` from turns that wait, `WhenQuiet` and `Drain` from the host.
+//! `Ended` from Activations, `WhenChildless` from turns that wait, `WhenQuiet` and `Drain` from the host, `DrainAll` from the Supervisor,
+//! `Overdue` and `Fenced` from its own watches.
 //! **State.** One entry per session that is starting, live or closing; nothing of a settled one. The published table of live sessions is
 //! written here alone. Ownership is derived: a child is owned while both it and its header's parent have an entry. A session that its host plays keeps no
 //! parent from settling and counts as quiet; only a shutdown ends it before its parent.
@@ -11,6 +12,7 @@
 
 mod arrival;
 mod departure;
+mod drain;
 mod entry;
 mod foreign;
 mod message;
@@ -56,6 +58,7 @@ impl Actor for Registry {
             held: HashSet::new(),
             next: 0,
             waits: Waits::default(),
+            drains: Vec::new(),
             pins: args.pins,
         })
     }
@@ -68,15 +71,20 @@ impl Actor for Registry {
             RegistryMessage::Ensure { session, reply } => state.ensure(&myself, &services, session, reply),
             RegistryMessage::Publish(publishing) => state.publish(&myself, &services, publishing),
             RegistryMessage::Release { session } => state.release(&session),
-            RegistryMessage::Started { session, incarnation, result } => state.started(&myself, &services, session, incarnation, result),
+            RegistryMessage::Started { session, incarnation, result, pass } => {
+                state.started(&myself, &services, session, incarnation, result);
+                drop(pass);
+            }
             RegistryMessage::Settle { session, incarnation, reply } => {
                 let granted = state.may_settle(&session, incarnation);
                 if reply.send(granted).is_err() && granted {
-                    state.stays(&services, &session, incarnation);
+                    state.stays(&myself, &services, &session, incarnation);
                 }
             }
-            RegistryMessage::Stays { session, incarnation } => state.stays(&services, &session, incarnation),
-            RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
+            RegistryMessage::Stays { session, incarnation } => state.stays(&myself, &services, &session, incarnation),
+            RegistryMessage::Ended { session, incarnation, reason, knocked, failures } => {
+                state.ended(&myself, &services, &session, incarnation, (reason, failures), knocked);
+            }
             RegistryMessage::Heard { reply } => drop(reply.send(())),
             RegistryMessage::WhenChildless { parent, reply } => state.waits.for_childless(parent, reply),
             RegistryMessage::WhenGone { session, reply } => state.waits.for_gone(session, reply),
@@ -84,12 +92,16 @@ impl Actor for Registry {
             #[cfg(test)]
             RegistryMessage::Waiting { reply } => drop(reply.send(state.waits.count())),
             RegistryMessage::Foreign { sessions } => state.foreign(&myself, &services, sessions),
-            RegistryMessage::Drain { reply } => {
+            RegistryMessage::Drain { scopes, reply } => state.drain(&myself, &services, scopes, reply),
+            RegistryMessage::Overdue { session, incarnation } => state.overdue(&myself, &services, session, incarnation),
+            RegistryMessage::Fenced { session } => state.gone(&session),
+            RegistryMessage::DrainAll { reply } => {
                 state.waits.drained.push(reply);
-                state.drain();
+                state.drain_all(&myself, &services);
             }
         }
         state.answer_waiters();
+        state.answer_drains(&services);
         Ok(())
     }
 

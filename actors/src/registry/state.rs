@@ -9,6 +9,7 @@ use greenroom_session::id::SessionId;
 use ractor::ActorRef;
 
 use super::{
+    drain::Draining,
     entry::{Entry, Host, State, Waiting, refuse},
     message::{Incarnation, RegistryMessage},
     waits::Waits,
@@ -32,6 +33,7 @@ pub(crate) struct RegistryState {
     pub(super) held: HashSet<SessionId>,
     pub(super) next: Incarnation,
     pub(super) waits: Waits,
+    pub(super) drains: Vec<Draining>,
     pub(super) pins: Pins,
 }
 
@@ -97,7 +99,9 @@ impl RegistryState {
         parent: Option<SessionId>,
         waiting: Vec<Waiting>,
     ) {
-        if services.is_draining() {
+        // Where its parent is live nothing needs to be read to see that it is closed.
+        let is_closed = || parent.as_ref().and_then(|parent| services.live.get(parent)).is_some_and(|parent| services.closed.covers(&session, &parent.below));
+        if services.is_draining() || is_closed() {
             refuse(waiting, &ActivateError::Draining);
             return;
         }
@@ -114,7 +118,7 @@ impl RegistryState {
             self.owned.entry(parent.clone()).or_default().insert(session.clone());
         }
         let state = State::Starting { asked: false };
-        let entry = Entry { incarnation, parent, state, rewake: false, waiting, wants_settle: false, idle: false, host: Host::None };
+        let entry = Entry { incarnation, parent, state, rewake: false, waiting, wants_settle: false, idle: false, watched: false, host: Host::None };
         self.entries.insert(session.clone(), entry);
         services.live.begin(session);
         incarnation

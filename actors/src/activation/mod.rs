@@ -590,6 +590,8 @@ impl ActivationState {
         bodies.push(Body::ActivationEnd { epoch: self.view.epoch, reason });
         self.next = Claim::NotAsked;
         self.view.set_ending(true);
+        #[cfg(test)]
+        crate::race::plan::may_stick().await;
         self.view.log.close(bodies, false).await?;
         Ok(Next::Leave(reason))
     }

@@ -3,6 +3,7 @@
 mod cancels;
 mod cast;
 mod crashes;
+mod drains;
 mod publishing;
 mod requests;
 mod residency;

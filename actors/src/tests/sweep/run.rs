@@ -10,6 +10,10 @@ use std::{
 use super::{
     cancels::{cancel_against_settle, cancel_against_shutdown, cancel_against_turns, cancel_from_outside},
     crashes::{deliver_against_crash, deliver_against_kill, shutdown_against_delivery, take_over_from_the_living},
+    drains::{
+        an_end_that_does_not_come_against_drain, deliver_against_drain, nested_drains, set_up_and_publish_against_drain, shutdown_in_a_drain,
+        start_against_drain,
+    },
     publishing::{publish_against_delivery, publish_against_shutdown, publish_against_the_end_of_a_generation},
     requests::{interrupt_against_end, requests_against_crash, requests_from_outside, withdraw_against_claim},
     residency::{awaiting, deliver_against_settle, resume_against_resume, tree},
@@ -28,7 +32,7 @@ const SEEDS: u64 = 3_000;
 
 type World = fn(&Witness, &Arc<Ledger>);
 
-const WORLDS: [(&str, World); 20] = [
+const WORLDS: [(&str, World); 26] = [
     ("deliver against settle", deliver_against_settle),
     ("deliver against crash", deliver_against_crash),
     ("deliver against the kill of an activation", deliver_against_kill),
@@ -49,6 +53,12 @@ const WORLDS: [(&str, World); 20] = [
     ("cancel against shutdown", cancel_against_shutdown),
     ("cancel from another process", cancel_from_outside),
     ("set-up against removal", set_up_against_removal),
+    ("deliver against drain", deliver_against_drain),
+    ("start against drain", start_against_drain),
+    ("nested drains", nested_drains),
+    ("set-up and publish against drain", set_up_and_publish_against_drain),
+    ("shutdown in a drain", shutdown_in_a_drain),
+    ("an end that does not come against drain", an_end_that_does_not_come_against_drain),
 ];
 
 /// Runs one seed and returns what is wrong with what it left, and the points that it hit.

@@ -3,7 +3,10 @@
 //! Kept by whoever guards the end of a live session. The first is told when the session stands in the table of live ones, the second when everything
 //! that the end could still change is known; an epoch that was never live is told of by neither.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU8, Ordering},
+};
 
 use greenroom_session::{
     descriptor::Descriptor,
@@ -16,7 +19,7 @@ use greenroom_session::{
 use crate::{live::LiveView, occurrence::Occurrence, services::Services};
 
 /// Code of an end without order that no failed write explains: its actor was ended from outside, or panicked.
-const ACTIVATION_FAILED: &str = "ACTIVATION_FAILED";
+pub(crate) const ACTIVATION_FAILED: &str = "ACTIVATION_FAILED";
 
 /// Where an epoch begins in its log.
 #[derive(Debug, Clone, Copy)]
@@ -34,21 +37,27 @@ impl Beginning {
     }
 }
 
-/// The pair of occurrences of one epoch.
+/// The pair of occurrences of one epoch. Each is told once, whoever comes first.
 #[derive(Debug)]
 pub(crate) struct Pair {
     beginning: Beginning,
-    begun: bool,
+    told: AtomicU8,
 }
+
+const NOTHING: u8 = 0;
+const BEGUN: u8 = 1;
+const ENDED: u8 = 2;
 
 impl Pair {
     pub(crate) fn new(beginning: Beginning) -> Self {
-        Self { beginning, begun: false }
+        Self { beginning, told: AtomicU8::new(NOTHING) }
     }
 
     /// Tells that the session is live.
-    pub(crate) fn begin(&mut self, services: &Services, view: &LiveView) {
-        self.begun = true;
+    pub(crate) fn begin(&self, services: &Services, view: &LiveView) {
+        if self.told.compare_exchange(NOTHING, BEGUN, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return;
+        }
         services.tell(|| {
             let (provider, mode) = view.log.look(|fold| descriptor(fold).map(|known| (Arc::from(&*known.provider), known.mode))).unzip();
             let parent = view.header.parent.clone();
@@ -57,8 +66,8 @@ impl Pair {
     }
 
     /// Tells that the epoch has ended. A turn that its last transaction has ended, and that its fold therefore still shows open, ended as `cut` says.
-    pub(crate) fn end(&mut self, services: &Services, view: &LiveView, reason: EpochEnd, cut: &TurnEnd) {
-        if !std::mem::take(&mut self.begun) {
+    pub(crate) fn end(&self, services: &Services, view: &LiveView, reason: EpochEnd, cut: &TurnEnd) {
+        if self.told.swap(ENDED, Ordering::AcqRel) != BEGUN {
             return;
         }
         services.tell(|| {

@@ -4,8 +4,8 @@ use std::{
     collections::{HashMap, HashSet},
     fmt,
     sync::{
-        Arc, PoisonError, RwLock,
-        atomic::{AtomicU8, Ordering},
+        Arc, Mutex, PoisonError, RwLock, Weak,
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
 };
 
@@ -17,7 +17,15 @@ use greenroom_session::{
 use ractor::{ActorCell, ActorRef};
 use tokio::sync::Notify;
 
-use crate::{activation::ActivationMessage, log::SessionLog, published::PublishedMessage, setup::Installed};
+use crate::{
+    activation::ActivationMessage,
+    lifecycle::{Beginning, Pair},
+    lineage::Lineage,
+    log::SessionLog,
+    published::PublishedMessage,
+    setup::Installed,
+    turn_core::TurnCore,
+};
 
 /// Who plays a live session.
 #[derive(Debug, Clone)]
@@ -32,6 +40,10 @@ pub(crate) enum Player {
 pub(crate) struct LiveView {
     pub(crate) header: Arc<Header>,
     pub(crate) epoch: Epoch,
+    /// Who is above it.
+    pub(crate) lineage: Lineage,
+    /// Who is above its children.
+    pub(crate) below: Lineage,
     /// Whether its parent may send it messages; beside the log, so that senders do not wait for appends.
     pub(crate) continuable: bool,
     pub(crate) log: Arc<SessionLog>,
@@ -41,6 +53,22 @@ pub(crate) struct LiveView {
     pub(crate) player: Player,
     /// Told at every wake, so that a turn that waits can look for notes.
     pub(crate) news: Notify,
+    pub(crate) pair: Pair,
+    /// Its end is under way; it may stay after all.
+    ending: AtomicBool,
+    /// The turn that runs, for whoever ends it from outside.
+    turn: Mutex<Weak<TurnCore>>,
+}
+
+/// What a live session is made of.
+pub(crate) struct NewView {
+    pub(crate) header: Arc<Header>,
+    pub(crate) epoch: Epoch,
+    pub(crate) beginning: Beginning,
+    pub(crate) lineage: Lineage,
+    pub(crate) continuable: bool,
+    pub(crate) log: Arc<SessionLog>,
+    pub(crate) installed: Installed,
 }
 
 impl fmt::Debug for LiveView {
@@ -50,6 +78,25 @@ impl fmt::Debug for LiveView {
 }
 
 impl LiveView {
+    pub(crate) fn new(new: NewView, player: Player) -> Self {
+        let NewView { header, epoch, beginning, lineage, continuable, log, installed } = new;
+        Self {
+            below: lineage.of_child(&header.id),
+            header,
+            epoch,
+            lineage,
+            continuable,
+            log,
+            installed,
+            gate: Gate::new(),
+            player,
+            news: Notify::new(),
+            pair: Pair::new(beginning),
+            ending: AtomicBool::new(false),
+            turn: Mutex::default(),
+        }
+    }
+
     /// Returns the header.
     pub(crate) fn header(&self) -> &Arc<Header> {
         &self.header
@@ -91,6 +138,39 @@ impl LiveView {
         if let Player::Agent(actor) = &self.player {
             drop(actor.send_message(ActivationMessage::Requests));
         }
+    }
+
+    /// Notes that its end is under way, or is not after all.
+    pub(crate) fn set_ending(&self, ending: bool) {
+        self.ending.store(ending, Ordering::Release);
+    }
+
+    /// Tells whether its end is under way.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Acquire)
+    }
+
+    /// Notes the turn that runs.
+    pub(crate) fn runs(&self, core: &Arc<TurnCore>) {
+        *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(core);
+    }
+
+    /// Has whoever plays it end the turn under way and begin no other, until the epoch is ended.
+    pub(crate) fn put_aside(&self) {
+        if let Player::Agent(actor) = &self.player {
+            drop(actor.send_message(ActivationMessage::PutAside));
+        }
+    }
+
+    /// Gives up on an end that does not come: the turn that may still run grants nothing any more and holds no slot, and whoever plays it is ended where it can be.
+    pub(crate) fn give_up(&self) {
+        self.gate.close();
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner).upgrade();
+        if let Some(core) = turn {
+            core.cancel();
+            drop(core.end());
+        }
+        self.cell().kill();
     }
 
     /// Has the epoch end without settling.

@@ -25,6 +25,8 @@ pub(crate) mod plan {
         hits: BTreeMap<&'static str, u64>,
         crash: Option<Crash>,
         left: u64,
+        /// One end of this many does not come; 0 if all do.
+        sticks: u32,
     }
 
     struct Crash {
@@ -52,7 +54,7 @@ pub(crate) mod plan {
 
     /// Begins the schedule of `seed` on this thread.
     pub(crate) fn begin(seed: u64) {
-        PLAN.set(Some(Plan { rng: ChaCha8Rng::seed_from_u64(seed), hits: BTreeMap::new(), crash: None, left: MOST_POINTS }));
+        PLAN.set(Some(Plan { rng: ChaCha8Rng::seed_from_u64(seed), hits: BTreeMap::new(), crash: None, left: MOST_POINTS, sticks: 0 }));
     }
 
     /// Stops every task at the next point it comes to after `points` more, and tells; `None` lets tasks run again.
@@ -73,6 +75,23 @@ pub(crate) mod plan {
             }
         });
         told
+    }
+
+    /// Has one end of this many not come; 0 if all are to come.
+    pub(crate) fn stick(one_of: u32) {
+        PLAN.with_borrow_mut(|plan| {
+            if let Some(plan) = plan {
+                plan.sticks = one_of;
+            }
+        });
+    }
+
+    /// Never comes back, if the plan says so.
+    pub(crate) async fn may_stick() {
+        let sticks = PLAN.with_borrow_mut(|plan| plan.as_mut().is_some_and(|plan| plan.sticks > 0 && plan.rng.random_range(0..plan.sticks) == 0));
+        if sticks {
+            pending().await
+        }
     }
 
     /// Returns a number below `bound`, by the plan; 0 if there is none.

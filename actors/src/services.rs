@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     catalog::CatalogMessage,
+    closed::Closed,
     config::Config,
     error::WriteError,
     journal::{JournalHandle, Pending},
@@ -54,6 +55,8 @@ pub(crate) struct Services {
     pub(crate) played: Played,
     pub(crate) setups: Setups,
     pub(crate) providers: Providers,
+    /// Below which sessions nothing new begins.
+    pub(crate) closed: Closed,
     /// Cancelled when this generation takes no new work, for starts that wait for others.
     pub(crate) closing: CancellationToken,
     /// The generation after this one, and who was to be woken before it began.

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     catalog::{Catalog, CatalogState},
+    closed::Closed,
     config::Config,
     journal::{Journal, JournalArgs, JournalHandle},
     live::LiveTable,
@@ -154,7 +155,7 @@ impl SupervisorState {
         self.services.ending.store(true, Ordering::Release);
         self.services.begin_draining();
         let (reply, drained) = oneshot::channel();
-        if self.services.registry.send_message(RegistryMessage::Drain { reply }).is_ok() {
+        if self.services.registry.send_message(RegistryMessage::DrainAll { reply }).is_ok() {
             let bound = self.config.shutdown_grace + self.config.interrupt_grace;
             if tokio::time::timeout(bound, drained).await.is_err() {
                 tracing::warn!("some turns did not end in time; they are served again by the next process");
@@ -237,6 +238,7 @@ pub(crate) async fn launch(
         played,
         setups,
         providers,
+        closed: Closed::default(),
         closing: CancellationToken::new(),
         successor: OnceLock::new(),
         missed: Mutex::default(),

@@ -451,7 +451,8 @@ impl Turn {
                     () = self.core.view.news.notified() => { self.join_notes().await?; }
                 }
             }
-            if self.core.services.is_draining() {
+            let (closed, view) = (&self.core.services.closed, &self.core.view);
+            if self.core.services.is_draining() || closed.covers(view.id(), &view.lineage) {
                 // The children were cut off, not done: this turn is about to be, too.
                 self.core.token().cancelled().await;
                 continue;

@@ -46,6 +46,7 @@ pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &Se
         .map_err(|error: StoreError| TurnError::new(error.code(), error.to_string()))?;
     // Whose turn was cut off goes first: what cuts turns off must not catch the same ones again and again.
     children.sort_by_key(|(_, described)| !described.as_ref().is_ok_and(|description| description.head.is_unfinished()));
+    let parent_view = services.live.get(parent);
     let mut worth = false;
     let mut elsewhere = false;
     for (child, described) in children {
@@ -55,6 +56,7 @@ pub(crate) async fn wake_runnable_children(services: &Arc<Services>, parent: &Se
             elsewhere |= description.head.has_work();
         } else if (description.is_runnable() || description.head.has_work())
             && services.config.behaviors.contains_key(agent)
+            && !services.closed.is_any_of(parent_view.as_deref(), &child.id)
             && patience.tries(&child.id, &description.head)
         {
             services.wake(&child.id, Some(parent));

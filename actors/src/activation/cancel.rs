@@ -39,7 +39,7 @@ impl ActivationState {
     /// Ends the turn that runs, takes back what waits, and goes on with what is left. Where there is nothing of either nothing is written.
     pub(super) async fn cancel(&mut self, myself: &ActorRef<ActivationMessage>, call: Call) -> Outcome {
         race_point!("before-cancel");
-        if self.shutdown.is_some() {
+        if self.is_aside() {
             // The turn under way is served again and what waits stays: nothing is taken back from a session that is put aside.
             return Ok(Next::Stay);
         }

@@ -3,7 +3,7 @@
 //! Serves the messages of its durable inbox one turn at a time. Everything it knows is in the session's log; dropping it loses
 //! nothing but warmth.
 //!
-//! **Messages.** `Go`, `Requests` and `Shutdown` from the Registry, `Wake` from whoever delivered, `Slot` and `TurnDone` from its own tasks, `Ask` from the
+//! **Messages.** `Go`, `Requests`, `PutAside` and `Shutdown` from the Registry, `Wake` from whoever delivered, `Slot` and `TurnDone` from its own tasks, `Ask` from the
 //! parent or the host, `Cancel` from the host.
 //! **State.** The log's fold and the behaviour; rebuilt from the log by `start`. Which messages wait is known to the store alone.
 //! **Order.** The next turn is the pending message of the smallest order, taken in the transaction that writes `turn/start`.
@@ -25,18 +25,14 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use greenroom_session::{
     compact::COMPACTION_INTERRUPTED,
-    descriptor::Mode,
     event::{Body, EpochEnd, Event, TurnEnd as TurnReason},
-    fold::DescriptorState,
-    header::Header,
-    id::Epoch,
     message::Control,
     store::{ClaimKind, Refused},
     turns::Claimed,
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, TryAcquireError, oneshot},
+    sync::{OwnedSemaphorePermit, TryAcquireError, oneshot},
     task::AbortHandle,
 };
 
@@ -46,14 +42,13 @@ use crate::{
     behavior::{Behavior, TurnEnd, TurnError},
     control::Answered,
     error::WriteError,
-    lifecycle::{Beginning, Pair},
-    live::{Gate, LiveView, Player},
-    log::SessionLog,
+    lifecycle::ACTIVATION_FAILED,
+    live::{LiveView, NewView, Player},
     occurrence::Occurrence,
     race::race_point,
     registry::{Incarnation, RegistryMessage},
     services::Services,
-    setup::Installed,
+    setup::RELEASE_FAILED,
     turn::Turn,
     turn_core::TurnCore,
 };
@@ -93,6 +88,8 @@ pub(crate) enum ActivationMessage {
         /// The turn.
         turn: u64,
     },
+    /// End the turn under way, begin no other, and wait for `Shutdown`: what is below goes first.
+    PutAside,
     /// End the epoch without waiting for the queue.
     Shutdown {
         /// Recorded with the end.
@@ -125,11 +122,8 @@ pub(crate) struct Activation;
 
 pub(crate) struct ActivationArgs {
     pub(crate) services: Arc<Services>,
-    pub(crate) header: Arc<Header>,
-    pub(crate) epoch: Epoch,
-    pub(crate) beginning: Beginning,
-    pub(crate) log: Arc<SessionLog>,
-    pub(crate) installed: Installed,
+    /// What is to be published.
+    pub(crate) new: NewView,
     /// Gets what is to be published.
     pub(crate) give: oneshot::Sender<Arc<LiveView>>,
     pub(crate) behavior: Box<dyn Behavior>,
@@ -142,17 +136,22 @@ pub(crate) struct ActivationArgs {
 }
 
 pub(crate) struct ActivationState {
+    // First, so that it is free for others whatever the rest does when it is dropped.
+    slot: Slot,
     view: Arc<LiveView>,
     behavior: Option<Box<dyn Behavior>>,
     next: Claim,
-    slot: Slot,
     running: Option<Running>,
     asked: bool,
     /// It asked to settle and was refused: children of its are live, or a handle keeps it.
     waits: bool,
+    /// No further turn begins.
+    aside: bool,
     shutdown: Option<EpochEnd>,
+    registry: ActorRef<RegistryMessage>,
+    incarnation: Incarnation,
     // After the behaviour, so that nothing of this epoch is left when the next may begin; before the services, so that there is somebody to tell.
-    guard: EndGuard,
+    guard: Option<EndGuard>,
     services: Arc<Services>,
 }
 
@@ -197,20 +196,34 @@ struct EndGuard {
     view: Arc<LiveView>,
     incarnation: Incarnation,
     reason: EpochEnd,
-    pair: Pair,
+    /// What went wrong on the way to the end: a code, and what it was.
+    failures: Vec<Failure>,
 }
+
+/// What went wrong at an end: a stable code, and what it was.
+pub(crate) type Failure = (&'static str, String);
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
         let knocked = self.view.gate.close().unwrap_or(true);
         let session = self.view.id().clone();
-        self.view.installed.release();
-        if let Some(services) = self.services.upgrade() {
-            self.pair.end(&services, &self.view, self.reason, &TurnReason::Disposed);
+        let mut failures = std::mem::take(&mut self.failures);
+        failures.extend(self.view.installed.release().into_iter().map(|failure| (RELEASE_FAILED, failure)));
+        if !matches!(self.reason, EpochEnd::Settled | EpochEnd::Disposed) {
+            failures
+                .push(self.view.log.broken().map_or((ACTIVATION_FAILED, "its actor ended without order".into()), |error| (error.code(), error.to_string())));
         }
-        drop(self.registry.send_message(RegistryMessage::Ended { session, incarnation: self.incarnation, reason: self.reason, knocked }));
+        if let Some(services) = self.services.upgrade() {
+            self.view.pair.end(&services, &self.view, self.reason, &TurnReason::Disposed);
+            services.closed.open(&session, self.view.epoch);
+        }
+        let (incarnation, reason) = (self.incarnation, self.reason);
+        drop(self.registry.send_message(RegistryMessage::Ended { session, incarnation, reason, knocked, failures }));
     }
 }
+
+/// Code of what is refused where nothing new is accepted.
+const DRAINING: &str = "DRAINING";
 
 /// Turns that may be run to their end in one handler call, so that one busy session cannot keep a worker from the others.
 const TURNS_PER_CALL: usize = 32;
@@ -221,25 +234,14 @@ impl Actor for Activation {
     type Arguments = ActivationArgs;
 
     async fn pre_start(&self, myself: ActorRef<ActivationMessage>, args: ActivationArgs) -> Result<ActivationState, ActorProcessingErr> {
-        let continuable =
-            args.log.look(|fold| matches!(fold.descriptor(), DescriptorState::One { parsed: Ok(descriptor), .. } if descriptor.mode == Mode::Continuable));
-        let view = Arc::new(LiveView {
-            header: args.header,
-            epoch: args.epoch,
-            continuable,
-            log: args.log,
-            installed: args.installed,
-            gate: Gate::new(),
-            player: Player::Agent(myself),
-            news: Notify::new(),
-        });
+        let view = Arc::new(LiveView::new(args.new, Player::Agent(myself)));
         let guard = EndGuard {
-            registry: args.registry,
+            registry: args.registry.clone(),
             services: Arc::downgrade(&args.services),
             view: view.clone(),
             incarnation: args.incarnation,
             reason: EpochEnd::Failed,
-            pair: Pair::new(args.beginning),
+            failures: Vec::new(),
         };
         args.give.send(view.clone()).map_err(|_| "nobody waits for this start")?;
         Ok(ActivationState {
@@ -250,8 +252,11 @@ impl Actor for Activation {
             running: None,
             asked: args.asked,
             waits: false,
+            aside: false,
             shutdown: None,
-            guard,
+            registry: args.registry,
+            incarnation: args.incarnation,
+            guard: Some(guard),
             services: args.services,
         })
     }
@@ -263,8 +268,7 @@ impl Actor for Activation {
         match outcome {
             Ok(Next::Stay) => Ok(()),
             Ok(Next::Leave(reason)) => {
-                state.guard.reason = reason;
-                myself.stop(None);
+                state.leave(&myself, reason);
                 Ok(())
             }
             Err(error) => {
@@ -272,11 +276,22 @@ impl Actor for Activation {
                 let fenced = matches!(error, WriteError::Refused(Refused::Fenced { .. } | Refused::Removed(_)));
                 tracing::warn!(session = %state.view.id(), code = error.code(), %error, "an epoch ended by a failed write");
                 state.drop_turn();
-                state.guard.reason = if fenced { EpochEnd::Fenced } else { EpochEnd::Failed };
-                myself.stop(None);
+                state.leave(&myself, if fenced { EpochEnd::Fenced } else { EpochEnd::Failed });
                 Ok(())
             }
         }
+    }
+
+    async fn post_stop(&self, _myself: ActorRef<ActivationMessage>, state: &mut ActivationState) -> Result<(), ActorProcessingErr> {
+        // Here and not by whoever hears of the end: what is dropped may take its time. Whoever has just been told something goes first.
+        tokio::task::yield_now().await;
+        let behavior = state.behavior.take();
+        let dropped = std::panic::catch_unwind(AssertUnwindSafe(|| drop(behavior)));
+        if let (Err(panic), Some(guard)) = (dropped, &mut state.guard) {
+            guard.failures.push(("PANIC", panic_text(&*panic)));
+        }
+        drop(state.guard.take());
+        Ok(())
     }
 }
 
@@ -310,12 +325,27 @@ impl ActivationState {
             ActivationMessage::Cancel(call) => self.cancel(myself, call).await,
             ActivationMessage::Requests => self.look_for_requests(myself).await,
             ActivationMessage::Overdue { turn } => self.overdue(myself, turn).await,
+            ActivationMessage::PutAside => self.put_aside(myself).await,
             ActivationMessage::Shutdown { reason } => self.begin_shutdown(myself, reason).await,
         }
     }
 
+    /// Is about to end, for this reason.
+    fn leave(&mut self, myself: &ActorRef<ActivationMessage>, reason: EpochEnd) {
+        self.slot = Slot::None;
+        if let Some(guard) = &mut self.guard {
+            guard.reason = reason;
+        }
+        myself.stop(None);
+    }
+
+    /// Tells whether no further turn may begin: then the Registry ends the epoch, now or when what is below has ended.
+    fn is_aside(&self) -> bool {
+        self.aside || self.shutdown.is_some() || self.services.is_draining() || self.services.closed.covers(self.view.id(), &self.view.lineage)
+    }
+
     async fn go(&mut self, myself: &ActorRef<ActivationMessage>) -> Outcome {
-        self.guard.pair.begin(&self.services, &self.view);
+        self.view.pair.begin(&self.services, &self.view);
         if std::mem::take(&mut self.asked) {
             self.answer_requests(myself).await?;
         }
@@ -329,6 +359,10 @@ impl ActivationState {
         }
         if let Some(reason) = self.shutdown {
             return self.finish(reason).await;
+        }
+        if self.is_aside() {
+            self.slot = Slot::None;
+            return Ok(Next::Stay);
         }
         for left in (0..TURNS_PER_CALL).rev() {
             let next = match std::mem::take(&mut self.next) {
@@ -395,6 +429,7 @@ impl ActivationState {
             _ => None,
         };
         let core = TurnCore::new(self.services.clone(), self.view.clone(), turn, message.clone(), *attempt, permit);
+        self.view.runs(&core);
         let mut behavior = self.behavior.take()?;
         let turn_handle = Turn::new(core.clone());
         let mut body: BoxFuture<'static, TurnDone> = Box::pin(async move {
@@ -441,6 +476,8 @@ impl ActivationState {
         let reason = running.ended_by.clone().unwrap_or_else(|| match done.result {
             TurnResult::Ended(Ok(TurnEnd::Completed)) => TurnReason::Completed,
             TurnResult::Ended(Ok(TurnEnd::MaxTokens)) => TurnReason::MaxTokens,
+            // What it was refused since it is put aside is no failure of its own: it is served again.
+            TurnResult::Ended(Err(error)) if error.code == DRAINING && self.is_aside() => TurnReason::Disposed,
             TurnResult::Ended(Err(error)) => TurnReason::Error { code: error.code, message: error.message },
             TurnResult::Panicked(message) => TurnReason::error("PANIC", message),
         });
@@ -472,7 +509,7 @@ impl ActivationState {
             self.slot = Slot::None;
         }
         // A turn that waited when it was cut off has given its slot away: the next one has to ask for one first.
-        let may_claim = self.shutdown.is_none() && matches!(self.slot, Slot::Held(_));
+        let may_claim = !self.is_aside() && matches!(self.slot, Slot::Held(_));
         let claimed = if may_claim {
             self.view.gate.answer();
             Claim::from(log.append_and_claim(bodies, take, ClaimKind::Turn).await?)
@@ -531,6 +568,12 @@ impl ActivationState {
         }
     }
 
+    async fn put_aside(&mut self, myself: &ActorRef<ActivationMessage>) -> Outcome {
+        self.aside = true;
+        self.cut(myself, TurnReason::Disposed);
+        self.proceed(myself).await
+    }
+
     async fn begin_shutdown(&mut self, myself: &ActorRef<ActivationMessage>, reason: EpochEnd) -> Outcome {
         if self.shutdown.is_none() {
             self.shutdown = Some(reason);
@@ -554,6 +597,9 @@ impl ActivationState {
         }
         bodies.push(Body::ActivationEnd { epoch: self.view.epoch, reason });
         self.next = Claim::NotAsked;
+        self.view.set_ending(true);
+        #[cfg(test)]
+        crate::race::plan::may_stick().await;
         self.view.log.close(bodies, false).await?;
         Ok(Next::Leave(reason))
     }

@@ -32,10 +32,10 @@ impl ActivationState {
             }
         }
         race_point!("before-settle");
-        let incarnation = self.guard.incarnation;
+        let incarnation = self.incarnation;
         let session = self.view.id().clone();
         let (reply, granted) = oneshot::channel();
-        if self.guard.registry.send_message(RegistryMessage::Settle { session: session.clone(), incarnation, reply }).is_err() {
+        if self.registry.send_message(RegistryMessage::Settle { session: session.clone(), incarnation, reply }).is_err() {
             return Ok(Next::Leave(EpochEnd::Failed));
         }
         // Refused: the Registry wakes this Activation when its last child has ended or its last handle is gone.
@@ -43,6 +43,7 @@ impl ActivationState {
         if self.waits {
             return Ok(Next::Stay);
         }
+        self.view.set_ending(true);
         race_point!("settle-granted");
         self.send_notice().await?;
         race_point!("before-close");
@@ -52,7 +53,8 @@ impl ActivationState {
                 Ok(Next::Leave(EpochEnd::Settled))
             }
             Err(WriteError::Refused(Refused::Pending(_))) => {
-                drop(self.guard.registry.send_message(RegistryMessage::Stays { session, incarnation }));
+                self.view.set_ending(false);
+                drop(self.registry.send_message(RegistryMessage::Stays { session, incarnation }));
                 // Whoever made it pending knocks after that; if it was another process, nobody here does.
                 self.view.wake();
                 Ok(Next::Stay)

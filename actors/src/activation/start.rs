@@ -3,11 +3,12 @@
 //! Takes a turn slot first, so that what waits for one costs no memory; then loads, begins the epoch and opens the next turn in one
 //! transaction, and only then makes an actor.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
 use greenroom_session::{
     check::{Class, lineage},
-    fold::Fold,
+    descriptor::Mode,
+    fold::{DescriptorState, Fold},
     header::Header,
     id::SessionId,
     recover::begin_epoch,
@@ -16,12 +17,15 @@ use greenroom_session::{
 };
 use ractor::{Actor, ActorRef};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::{Activation, ActivationArgs};
 use crate::{
+    closed::{Pass, is_closed},
     error::{ActivateError, WriteError},
     lifecycle::Beginning,
-    live::LiveView,
+    lineage::Lineage,
+    live::{LiveView, NewView},
     log::SessionLog,
     race::race_point,
     registry::{Incarnation, RegistryMessage},
@@ -42,46 +46,69 @@ pub(crate) struct StartRequest {
 /// Starts a session and tells the Registry how that went, whatever happens.
 pub(crate) async fn start(services: Arc<Services>, registry: ActorRef<RegistryMessage>, request: StartRequest) {
     let (session, incarnation) = (request.session.clone(), request.incarnation);
-    let mut report = Report { registry: registry.clone(), session: Some((session.clone(), incarnation)) };
-    let slot = if request.keep {
-        services.slots.clone().try_acquire_owned().ok()
-    } else {
-        tokio::select! {
-            biased;
-            // Its parent ends after it, and may have the slot that it waits for.
-            () = services.closing.cancelled() => None,
-            slot = services.slots.clone().acquire_owned() => slot.ok(),
+    let mut report = Report { registry: registry.clone(), session: Some((session.clone(), incarnation)), pass: None };
+    let slot = slot_for(&services, &request).await;
+    race_point!("before-load");
+    let slot = match slot {
+        Some(slot) if !services.is_draining() => slot,
+        _ => {
+            report.tell(Err(ActivateError::Draining));
+            return;
         }
     };
-    race_point!("before-load");
-    if services.is_draining() {
-        report.session = None;
-        drop(registry.send_message(RegistryMessage::Started { session, incarnation, result: Err(ActivateError::Draining) }));
-        return;
-    }
     let deadline = services.config.start_deadline;
     let starting = services.starting.clone().acquire_owned().await;
-    let result = match tokio::time::timeout(deadline, bring_up(&services, &registry, request, slot)).await {
+    let result = match tokio::time::timeout(deadline, bring_up(&services, &registry, request, slot, &mut report.pass)).await {
         Ok(result) => result,
         Err(_) => Err(ActivateError::Deadline(session.clone())),
     };
     drop(starting);
     race_point!("before-started");
-    report.session = None;
-    drop(registry.send_message(RegistryMessage::Started { session, incarnation, result }));
+    report.tell(result);
+}
+
+/// Waits for a turn slot; a kept session takes one only if it is free. `None` if the session is closed meanwhile: others may keep the slots for ever.
+async fn slot_for(services: &Services, request: &StartRequest) -> Option<Option<OwnedSemaphorePermit>> {
+    if request.keep {
+        return Some(services.slots.clone().try_acquire_owned().ok());
+    }
+    let mut news = services.closed.news();
+    let mut slot = pin!(services.slots.clone().acquire_owned());
+    loop {
+        if is_closed(services, &request.session).await {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            // Its parent ends after it, and may have the slot that it waits for.
+            () = services.closing.cancelled() => return None,
+            slot = &mut slot => return Some(slot.ok()),
+            Ok(()) = news.changed() => {}
+        }
+    }
 }
 
 /// Reports a start that panicked or was dropped, so that nobody waits for it for ever.
 struct Report {
     registry: ActorRef<RegistryMessage>,
     session: Option<(SessionId, Incarnation)>,
+    /// Kept until the Registry has heard of the end, so that whoever closes something finds the start or what came of it.
+    pass: Option<Pass>,
+}
+
+impl Report {
+    fn tell(&mut self, result: Result<Option<Arc<LiveView>>, ActivateError>) {
+        if let Some((session, incarnation)) = self.session.take() {
+            drop(self.registry.send_message(RegistryMessage::Started { session, incarnation, result, pass: self.pass.take() }));
+        }
+    }
 }
 
 impl Drop for Report {
     fn drop(&mut self) {
-        if let Some((session, incarnation)) = self.session.take() {
-            let result = Err(ActivateError::NotResumable { session: session.clone(), reason: "its start was cut off".into(), code: "START_FAILED" });
-            drop(self.registry.send_message(RegistryMessage::Started { session, incarnation, result }));
+        if let Some((session, _)) = &self.session {
+            let error = ActivateError::NotResumable { session: session.clone(), reason: "its start was cut off".into(), code: "START_FAILED" };
+            self.tell(Err(error));
         }
     }
 }
@@ -94,16 +121,19 @@ async fn bring_up(
     registry: &ActorRef<RegistryMessage>,
     request: StartRequest,
     slot: Option<OwnedSemaphorePermit>,
+    pass: &mut Option<Pass>,
 ) -> Result<Option<Arc<LiveView>>, ActivateError> {
     let StartRequest { session, incarnation, keep, is_owned } = request;
+    let mut shut = CancellationToken::new();
     for look in 1..=LOOKS {
-        let id = session.clone();
+        let (id, live) = (session.clone(), services.live.clone());
         let read = move |reader: &mut dyn Reader| {
             let fold = reader.folded(&id)?;
             let is_own_ancestor = closes_a_cycle(reader, fold.header())?;
-            Ok::<_, LoadError>((fold, is_own_ancestor))
+            let lineage = Lineage::find(reader, &live, fold.header())?;
+            Ok::<_, LoadError>((fold, is_own_ancestor, lineage))
         };
-        let (mut fold, is_own_ancestor) = services.readers.read(read).await.map_err(|error| ActivateError::from_load(&session, error))?;
+        let (mut fold, is_own_ancestor, lineage) = services.readers.read(read).await.map_err(|error| ActivateError::from_load(&session, error))?;
         // A lost epoch is brought up again even without work: its parent has yet to be told.
         if !fold.head().wants_holder() && !keep {
             return Ok(None);
@@ -111,16 +141,22 @@ async fn bring_up(
         if is_own_ancestor {
             return Err(ActivateError::NotResumable { session, reason: "it is its own ancestor".into(), code: "NOT_RESUMABLE" });
         }
+        race_point!("before-entry");
+        if pass.is_none() {
+            let (entered, token) = services.closed.enter_start(&session, &lineage).map_err(|_| ActivateError::Draining)?;
+            *pass = Some(entered);
+            shut = token;
+        }
         // Made before anything is written, so that a behaviour that cannot be made uses no attempt.
         let behavior = agent_of(services, &session, &fold)?();
         if let (false, Some(parent)) = (is_owned, &fold.header().parent) {
             // From here on the parent does not settle.
             drop(registry.send_message(RegistryMessage::Owned { session: session.clone(), incarnation, parent: parent.clone() }));
         }
-        let installed = set_up(services, &fold).await?;
+        let installed = set_up(services, &fold, &shut).await?;
         race_point!("before-open");
         // The last look before the write: what a generation that is over begins, the next one may not find.
-        if services.is_draining() {
+        if services.is_draining() || shut.is_cancelled() {
             return Err(ActivateError::Draining);
         }
         let (epoch, begin) = begin_epoch(&fold, services.now(), services.config.max_attempts);
@@ -148,7 +184,13 @@ async fn bring_up(
         }
         // What waits is the store's affair from here on.
         fold.forget_inbox();
-        return publish(services, registry, fold, (epoch, beginning), claimed, asked, slot, behavior, installed, incarnation).await.map(Some);
+        let mode = |fold: &Fold| if let DescriptorState::One { parsed: Ok(descriptor), .. } = fold.descriptor() { Some(descriptor.mode) } else { None };
+        let (header, continuable) = (fold.header().clone(), mode(&fold) == Some(Mode::Continuable));
+        let fence = Fence { session: session.clone(), epoch };
+        let log = Arc::new(SessionLog::new(fold, fence, services.journal.clone(), services.config.clock.clone()));
+        let new = NewView { header, epoch, beginning, lineage, continuable, log, installed };
+        let (services, registry) = (services.clone(), registry.clone());
+        return publish(|give| ActivationArgs { services, new, give, behavior, opened: claimed, asked, slot, incarnation, registry }).await.map(Some);
     }
     Err(ActivateError::NotResumable { session, reason: "its log kept moving".into(), code: "SEQ_CONFLICT" })
 }
@@ -174,7 +216,7 @@ fn agent_of(services: &Services, session: &SessionId, fold: &Fold) -> Result<cra
 }
 
 /// Has contributions set a session up, before anything of it is written. What they have installed is released if the start comes to nothing.
-async fn set_up(services: &Services, fold: &Fold) -> Result<Installed, ActivateError> {
+async fn set_up(services: &Services, fold: &Fold, shut: &CancellationToken) -> Result<Installed, ActivateError> {
     if services.setups.is_empty() {
         return Ok(Installed::default());
     }
@@ -183,46 +225,20 @@ async fn set_up(services: &Services, fold: &Fold) -> Result<Installed, ActivateE
         biased;
         // Nobody waits for what would not be used.
         () = services.closing.cancelled() => return Err(ActivateError::Draining),
+        () = shut.cancelled() => return Err(ActivateError::Draining),
         installed = Installed::apply(&services.setups, &setup, &services.occurrences) => installed?,
     };
     installed.commit(&setup)?;
     Ok(installed)
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of one live session, put together in one place")]
-async fn publish(
-    services: &Arc<Services>,
-    registry: &ActorRef<RegistryMessage>,
-    fold: Fold,
-    (epoch, beginning): (u64, Beginning),
-    opened: Option<Claimed>,
-    asked: bool,
-    slot: Option<OwnedSemaphorePermit>,
-    behavior: Box<dyn crate::behavior::Behavior>,
-    installed: Installed,
-    incarnation: Incarnation,
-) -> Result<Arc<LiveView>, ActivateError> {
-    let header = fold.header().clone();
-    let fence = Fence { session: header.id.clone(), epoch };
-    let log = Arc::new(SessionLog::new(fold, fence, services.journal.clone(), services.config.clock.clone()));
-    let failed = |error: String| ActivateError::NotResumable { session: header.id.clone(), reason: error, code: "START_FAILED" };
+/// Makes the actor and waits for what is to be published of it.
+async fn publish(args: impl FnOnce(oneshot::Sender<Arc<LiveView>>) -> ActivationArgs) -> Result<Arc<LiveView>, ActivateError> {
     // What is published holds the actor's reference, so the actor makes it.
     let (give, view) = oneshot::channel();
-    let args = ActivationArgs {
-        services: services.clone(),
-        header: header.clone(),
-        epoch,
-        beginning,
-        log,
-        installed,
-        give,
-        behavior,
-        opened,
-        asked,
-        slot,
-        incarnation,
-        registry: registry.clone(),
-    };
-    Activation::spawn_linked(None, Activation, args, registry.get_cell()).await.map_err(|error| failed(error.to_string()))?;
+    let args = args(give);
+    let (session, registry) = (args.new.header.id.clone(), args.registry.get_cell());
+    let failed = |error: String| ActivateError::NotResumable { session: session.clone(), reason: error, code: "START_FAILED" };
+    Activation::spawn_linked(None, Activation, args, registry).await.map_err(|error| failed(error.to_string()))?;
     view.await.map_err(|error| failed(error.to_string()))
 }

@@ -3,18 +3,24 @@
 use std::{future::Future, pin::pin};
 
 use futures::future::{Either, select};
+use greenroom_session::id::SessionId;
 use tokio_util::sync::CancellationToken;
 
 use super::Agent;
-use crate::error::{DeliverError, StartError};
+use crate::{
+    closed::Pass,
+    error::{DeliverError, StartError},
+};
 
 /// What an agent is about to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Begins {
+pub(super) enum Begins<'a> {
     /// A child.
     Child,
-    /// A message to a child, or a report.
-    Message,
+    /// A message to this child.
+    Message(&'a SessionId),
+    /// A report to the parent.
+    Report,
 }
 
 /// Why an agent may not begin something.
@@ -26,6 +32,8 @@ pub(super) enum Barred {
     Cancelled,
     /// No new work is accepted here.
     Draining,
+    /// The end of its epoch is under way.
+    Closing,
 }
 
 impl Agent {
@@ -56,8 +64,29 @@ impl Agent {
         Self { cancel: Some(cancel), ..self.clone() }
     }
 
-    /// Tells why nothing may begin now. Nothing is awaited between this and the hand-over to the journal.
-    pub(super) fn barred(&self, begins: Begins) -> Option<Barred> {
+    /// Lets something begin now, or tells why it may not. Nothing is awaited between this and the hand-over to the journal. Whoever drains what it is for waits until
+    /// the pass is dropped.
+    pub(super) fn admit(&self, begins: Begins<'_>) -> Result<Pass, Barred> {
+        if let Some(barred) = self.barred(begins == Begins::Child) {
+            return Err(barred);
+        }
+        let (closed, view) = (&self.services.closed, &self.view);
+        let entered = match begins {
+            Begins::Child => closed.enter(view.id(), Some(&view.below)),
+            Begins::Message(child) => {
+                // Whoever has drained a child of its own takes that back by talking to it again.
+                closed.open_child(view, child);
+                closed.enter(child, Some(&view.below))
+            }
+            Begins::Report => closed.enter(view.id(), Some(&view.lineage)),
+        };
+        let pass = entered.map_err(|_| Barred::Draining)?;
+        // Looked at last: its end is under way from before it is closed by it.
+        if view.is_ending() { Err(Barred::Closing) } else { Ok(pass) }
+    }
+
+    /// Tells why nothing may begin, whomever it is for.
+    pub(super) fn barred(&self, is_child: bool) -> Option<Barred> {
         if let Some(over) = self.over() {
             return Some(Barred::Over(over));
         }
@@ -65,7 +94,7 @@ impl Agent {
             return Some(Barred::Cancelled);
         }
         // A turn that a shutdown waits for may still say what it has to say, and begins nothing new.
-        let is_last_word = begins == Begins::Message && self.turn.is_some();
+        let is_last_word = !is_child && self.turn.is_some();
         (self.services.is_draining() && !is_last_word).then_some(Barred::Draining)
     }
 
@@ -89,16 +118,18 @@ impl From<Barred> for StartError {
             Barred::Over(reason) => Self::Unauthorized(reason),
             Barred::Cancelled => Self::Cancelled,
             Barred::Draining => Self::Draining,
+            Barred::Closing => Self::Closing,
         }
     }
 }
 
 impl Barred {
-    pub(super) fn delivering(self, to: &greenroom_session::id::SessionId) -> DeliverError {
+    pub(super) fn delivering(self, to: &SessionId) -> DeliverError {
         match self {
             Self::Over(reason) => DeliverError::Unauthorized { child: to.to_string(), reason },
             Self::Cancelled => DeliverError::Cancelled,
             Self::Draining => DeliverError::Draining,
+            Self::Closing => DeliverError::Closing,
         }
     }
 }

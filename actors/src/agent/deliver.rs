@@ -84,7 +84,7 @@ impl Agent {
     }
 
     fn admitted(&self, to: &SessionId) -> Result<(), DeliverError> {
-        self.barred(Begins::Message).map_or(Ok(()), |barred| Err(barred.delivering(to)))
+        self.barred(false).map_or(Ok(()), |barred| Err(barred.delivering(to)))
     }
 
     /// Reports to the parent: a note in its inbox, in order with all others. A waking note has an idle or settled parent run.
@@ -147,14 +147,16 @@ impl Agent {
         loop {
             race_point!("before-offer");
             // The last synchronous step before acceptance. Who the receiver is cannot have changed; who plays it can.
-            self.admitted(to)?;
+            let pass = self.admit(parent.map_or(Begins::Report, |_| Begins::Message(to))).map_err(|barred| barred.delivering(to))?;
             let live = services.live.get(to);
             if message.kind == MessageKind::Turn
                 && let Some(view) = &live
             {
                 takes_followups(to, view)?;
             }
-            let error = match services.accept_and(to, live.as_deref(), parent, message.clone(), &mut *accepted).await {
+            let offered = services.accept_and(to, live.as_deref(), parent, message.clone(), &mut *accepted).await;
+            drop(pass);
+            let error = match offered {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
             };

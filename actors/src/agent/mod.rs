@@ -3,6 +3,7 @@
 mod admission;
 mod control;
 mod deliver;
+mod drain;
 mod one_shot;
 mod start;
 
@@ -67,11 +68,6 @@ impl Agent {
     /// Returns the session that this is the agent of.
     pub fn session(&self) -> &SessionId {
         self.view.id()
-    }
-
-    #[cfg(test)]
-    pub(crate) fn epoch(&self) -> greenroom_session::id::Epoch {
-        self.view.epoch
     }
 
     /// Tells whether an effect of this turn's message needs no doing again.

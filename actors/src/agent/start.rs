@@ -106,9 +106,7 @@ impl Agent {
         let parent = &self.view.header;
         let Planned { child, message, mut descriptor, effect } = planned;
         // Whoever may not begin anything has nobody asked for it.
-        if let Some(barred) = self.barred(Begins::Child) {
-            return Err(barred.into());
-        }
+        drop(self.admit(Begins::Child)?);
         let provider = services.providers.get(&delegate.provider).ok_or_else(|| StartError::NoProvider(delegate.provider.clone()))?;
         provider.check(delegate, descriptor.mode)?;
         if descriptor.model.is_none() && provider.capabilities.model {
@@ -124,15 +122,14 @@ impl Agent {
         let create = Create::child(session.clone(), inherited, &descriptor, Some(Arc::new(message)), services.now()).map_err(malformed)?;
         race_point!("before-create");
         // The last synchronous step: nothing that has ended may still create, and nothing is created of what a provider that is gone has prepared.
-        if let Some(barred) = self.barred(Begins::Child) {
-            return Err(barred.into());
-        }
+        let pass = self.admit(Begins::Child)?;
         if provider.removed.is_cancelled() {
             return Err(StartError::NoProvider(delegate.provider.clone()));
         }
         let [pending] = services.journal.submit([Op::Create(create)]);
         let mut wake = Waking::new(services, child.clone(), Some(&parent.id), pending);
         let done = wake.done_within(services.config.ask_deadline).await;
+        drop(pass);
         race_point!("created-before-wake");
         let existing = match done {
             Ok(Done::Created { existing, .. }) => existing,

@@ -72,9 +72,12 @@ pub enum DeliverError {
     /// A message of this id was accepted with another body.
     #[error("message {0} was accepted before with another body")]
     Conflict(MessageId),
-    /// The runtime is shutting down.
+    /// The runtime is shutting down, or the receiver, or the sender, is below a session that is drained.
     #[error("draining: no new work is accepted")]
     Draining,
+    /// The end of the sender's epoch is under way. Its next epoch may send.
+    #[error("the sender is being disposed")]
+    Closing,
     /// Whoever asked has given up before anything was accepted.
     #[error("cancelled")]
     Cancelled,
@@ -94,6 +97,7 @@ impl DeliverError {
             Self::Message(error) => error.code(),
             Self::Conflict(_) => "MESSAGE_ID_CONFLICT",
             Self::Draining => "DRAINING",
+            Self::Closing => "ACTIVATION_CLOSING",
             Self::Cancelled => "CANCELLED",
             Self::Write(error) => error.code(),
         }

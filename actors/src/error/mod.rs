@@ -4,6 +4,7 @@ mod activate;
 mod control;
 mod deliver;
 mod dispose;
+mod drain;
 mod fork;
 mod list;
 mod provider;
@@ -19,6 +20,7 @@ pub use activate::ActivateError;
 pub use control::ControlError;
 pub use deliver::DeliverError;
 pub use dispose::DisposeError;
+pub use drain::{DrainError, TeardownFailure};
 pub use fork::ForkError;
 pub use list::ListError;
 pub use provider::ProviderError;
@@ -47,6 +49,7 @@ into_turn_error!(
     QueryError,
     ListError,
     ControlError,
+    DrainError,
     ForkError,
     ProviderError,
     PublishError,

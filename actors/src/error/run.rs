@@ -59,6 +59,9 @@ pub enum RunError {
     /// The runtime is shutting down; what is left of the child's work is done by the next one.
     #[error("draining: the run goes on with the next runtime")]
     Draining,
+    /// It was drained: it is not brought up while that lasts. See [`Host::drain`](crate::Host::drain).
+    #[error("draining: child {0} is closed with work left")]
+    Closed(SessionId),
     /// The store failed.
     #[error("the store cannot be read: {0}")]
     Read(Arc<StoreError>),
@@ -73,7 +76,7 @@ impl RunError {
             Self::NotResumable { code, .. } => code,
             Self::NotStarted(_) => "NOT_STARTED",
             Self::Cancelled => "CANCELLED",
-            Self::Draining => "DRAINING",
+            Self::Draining | Self::Closed(_) => "DRAINING",
             Self::Read(error) => error.code(),
         }
     }

@@ -83,9 +83,12 @@ pub enum StartError {
     /// Another session has the id that was reserved for the child, or it was created by another delegation.
     #[error("session {0} already exists")]
     Exists(SessionId),
-    /// The runtime is shutting down.
+    /// The runtime is shutting down, or what is below the parent, or a session above it, is drained.
     #[error("draining: no new work is accepted")]
     Draining,
+    /// The end of the parent's epoch is under way. Its next epoch may start children.
+    #[error("the parent is being disposed")]
+    Closing,
     /// Whoever asked has given up before anything was accepted.
     #[error("cancelled")]
     Cancelled,
@@ -113,6 +116,7 @@ impl StartError {
             Self::Message(error) => error.code(),
             Self::Exists(_) => "DUPLICATE_CHILD",
             Self::Draining => "DRAINING",
+            Self::Closing => "ACTIVATION_CLOSING",
             Self::Cancelled => "CANCELLED",
             Self::Read(error) => error.code(),
             Self::Write(error) => error.code(),

@@ -9,8 +9,11 @@ use greenroom_session::{
 
 use super::Host;
 use crate::{
+    closed::{Pass, Shut, lineage_of},
     error::{DeliverError, WriteError},
-    reach::{takes_followups, takes_messages},
+    race::race_point,
+    reach::{takes_followups, takes_messages, unreadable},
+    services::Services,
 };
 
 impl Host {
@@ -59,12 +62,16 @@ impl Host {
             }
             let live = services.live.get(session);
             takes_messages(&services, session, live.as_deref()).await?;
+            race_point!("before-delivery");
+            let pass = self.enter(&services, session).await?;
             // Meanwhile a host may have begun to play it.
             let live = services.live.get(session);
             if let Some(view) = live.as_deref().filter(|view| view.is_published()) {
                 takes_followups(session, view)?;
             }
-            match services.accept(session, live.as_deref(), None, message.clone()).await {
+            let accepted = services.accept(session, live.as_deref(), None, message.clone()).await;
+            drop(pass);
+            match accepted {
                 Ok(_) => return Ok(id),
                 Err(WriteError::Ended) if again => {
                     // The same id is safe: ask the next generation.
@@ -75,5 +82,21 @@ impl Host {
             }
         }
         Err(DeliverError::Write(WriteError::Ended))
+    }
+
+    /// Lets a message in, unless it is for a session that is closed. Nothing is read for it where nothing is closed.
+    async fn enter(&self, services: &Services, session: &SessionId) -> Result<Pass, DeliverError> {
+        let mut lineage = None;
+        loop {
+            match services.closed.enter(session, lineage.as_ref()) {
+                Ok(pass) => return Ok(pass),
+                Err(Shut::Closed) => return Err(DeliverError::Draining),
+                Err(Shut::Unknown) => {
+                    let found = lineage_of(services, session).await.map_err(|error| unreadable(session, error))?;
+                    // One that does not exist is refused by the store.
+                    lineage = Some(found.unwrap_or_default());
+                }
+            }
+        }
     }
 }

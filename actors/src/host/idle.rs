@@ -11,8 +11,8 @@ use tokio::sync::{broadcast, oneshot};
 
 use super::Host;
 use crate::{
-    error::ControlError, live::LiveView, occurrence::Occurrence, published::PLAYED_BY_HOST, race::race_point, registry::RegistryMessage, services::Services,
-    wait::Patience,
+    closed::is_closed, error::ControlError, live::LiveView, occurrence::Occurrence, published::PLAYED_BY_HOST, race::race_point, registry::RegistryMessage,
+    services::Services, wait::Patience,
 };
 
 impl Host {
@@ -24,7 +24,7 @@ impl Host {
     ///
     /// # Errors
     /// [`ControlError::NotFound`] if there is no such session, [`ControlError::NotResumable`] if it has work and cannot run here, or its log is damaged,
-    /// [`ControlError::Draining`] if a shutdown has left it with work, and [`ControlError::Read`] if the store failed.
+    /// [`ControlError::Draining`] if a shutdown or a drain has left it with work, and [`ControlError::Read`] if the store failed.
     ///
     /// # Cancel safety
     /// Changes nothing that a later call would not change.
@@ -46,7 +46,7 @@ impl Host {
             }
             let elsewhere = holder.is_some_and(|holder| holder != *services.store.owner());
             if !elsewhere && !services.live.is_resident(session) {
-                if services.is_ending() {
+                if services.is_ending() || is_closed(&services, session).await {
                     return Err(ControlError::Draining);
                 }
                 if !services.is_draining() {

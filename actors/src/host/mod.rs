@@ -2,6 +2,7 @@
 
 mod cancel;
 mod deliver;
+mod drain;
 mod idle;
 mod one_shot;
 mod provider;
@@ -39,6 +40,7 @@ use crate::{
 
 pub(crate) use cancel::cancel;
 pub use cancel::{Cancel, Cancelled, Cause};
+pub(crate) use drain::drain;
 pub use root::{NewRoot, RootError, RootHandle};
 
 /// The authority of whoever owns the store.

@@ -24,6 +24,7 @@ use look::{Asked, Look};
 
 use crate::{
     behavior::TurnError,
+    closed::is_closed,
     delegate::Delegated,
     error::{ControlError, DisposeError, RunError},
     host::{Cancel, Cause, cancel},
@@ -218,6 +219,8 @@ impl OneShotRun {
             } else if look.holder.is_some_and(|holder| holder != *services.store.owner()) {
                 // Nothing here is told when another process is done with it.
                 sleep(services.config.poll_interval).await;
+            } else if is_closed(&services, &self.child).await {
+                return Err(RunError::Closed(self.child.clone()));
             } else if patience.tries(&self.child, &look.head) {
                 services.wake(&self.child, look.parent.as_ref());
             } else {

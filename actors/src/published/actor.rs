@@ -22,7 +22,6 @@ use super::{PublishedSession, Started, let_go};
 use crate::{
     error::{PublishedError, WriteError},
     journal::Pending,
-    lifecycle::{Beginning, Pair},
     live::{LiveView, Player},
     log::NotPut,
     occurrence::Occurrence,
@@ -87,7 +86,6 @@ struct EndGuard {
     view: Arc<LiveView>,
     incarnation: Incarnation,
     reason: EpochEnd,
-    pair: Pair,
     /// How a turn ended that was open at the end.
     cut: TurnEnd,
     /// Whom to tell how the end went.
@@ -107,9 +105,10 @@ impl Drop for EndGuard {
             } else {
                 let_go(&services, &session, self.view.epoch);
             }
-            self.pair.end(&services, &self.view, self.reason, &self.cut);
+            self.view.pair.end(&services, &self.view, self.reason, &self.cut);
         }
-        drop(self.registry.send_message(RegistryMessage::Ended { session, incarnation: self.incarnation, reason: self.reason, knocked }));
+        let (incarnation, reason) = (self.incarnation, self.reason);
+        drop(self.registry.send_message(RegistryMessage::Ended { session, incarnation, reason, knocked, failures: Vec::new() }));
         // After the Registry, so that whoever hears it may publish the session again.
         if let Some((reply, result)) = self.ended.take() {
             drop(reply.send(result));
@@ -122,7 +121,6 @@ pub(crate) struct PublishedArgs {
     pub(crate) services: Arc<Services>,
     pub(crate) registry: ActorRef<RegistryMessage>,
     pub(crate) incarnation: Incarnation,
-    pub(crate) beginning: Beginning,
     /// Makes the view, which holds the actor.
     pub(crate) view: Box<dyn FnOnce(Player) -> LiveView + Send>,
     pub(crate) give: oneshot::Sender<Arc<LiveView>>,
@@ -135,7 +133,7 @@ impl Actor for Published {
     type Arguments = PublishedArgs;
 
     async fn pre_start(&self, myself: ActorRef<PublishedMessage>, args: PublishedArgs) -> Result<PublishedState, ActorProcessingErr> {
-        let PublishedArgs { services, registry, incarnation, beginning, view, give, started } = args;
+        let PublishedArgs { services, registry, incarnation, view, give, started } = args;
         let view = Arc::new(view(Player::Host(myself)));
         let guard = EndGuard {
             registry,
@@ -143,7 +141,6 @@ impl Actor for Published {
             view: view.clone(),
             incarnation,
             reason: EpochEnd::Failed,
-            pair: Pair::new(beginning),
             cut: TurnEnd::Disposed,
             ended: None,
             over: Arc::new(Semaphore::new(0)),
@@ -207,7 +204,7 @@ impl PublishedState {
 
     fn go(&mut self, myself: &ActorRef<PublishedMessage>) {
         let (services, view) = (&self.services, &self.view);
-        self.guard.pair.begin(services, view);
+        view.pair.begin(services, view);
         if let Some(started) = self.started.take() {
             // Nobody there: the handle is dropped, which ends the publication.
             drop(started.send(Ok(PublishedSession::new(services.clone(), view.clone(), myself.clone(), self.guard.over.clone()))));

@@ -7,10 +7,10 @@ use greenroom_session::{
     fold::Fold,
     id::{Epoch, SessionId},
     recover::begin_epoch,
-    store::{Create, Done, Fence, Op, Open, Refused},
+    store::{Create, Done, Fence, LoadError, Op, Open, Reader, Refused},
 };
 use ractor::{Actor, ActorRef};
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use super::{
     Publication, PublishedSession,
@@ -21,7 +21,8 @@ use super::{
 use crate::{
     error::{PublishError, WriteError},
     lifecycle::Beginning,
-    live::{Gate, LiveView},
+    lineage::Lineage,
+    live::{LiveView, NewView},
     log::SessionLog,
     occurrence::Occurrence,
     race::race_point,
@@ -72,14 +73,14 @@ pub(crate) async fn start(services: Arc<Services>, registry: ActorRef<RegistryMe
     drop(permit);
     race_point!("before-published");
     let error = match opened.unwrap_or(Err(PublishError::Deadline(session.clone()))) {
-        Ok((fold, began, mut lease)) => match hand_over(&services, &registry, incarnation, fold, began, started).await {
+        Ok((found, began, mut lease)) => match hand_over(&services, &registry, incarnation, found, began, started).await {
             Ok(view) => {
                 // Its actor looks after it now.
                 lease.kept = true;
                 report.session = None;
                 // The host hears of it from the actor, after the table has it.
                 let actor = view.cell();
-                if registry.send_message(RegistryMessage::Started { session, incarnation, result: Ok(Some(view)) }).is_err() {
+                if registry.send_message(RegistryMessage::Started { session, incarnation, result: Ok(Some(view)), pass: None }).is_err() {
                     actor.stop(Some("its generation has ended".into()));
                 }
                 return;
@@ -105,7 +106,7 @@ struct Report<'a> {
 impl Drop for Report<'_> {
     fn drop(&mut self) {
         if let Some((session, incarnation)) = self.session.take() {
-            drop(self.registry.send_message(RegistryMessage::Started { session, incarnation, result: Ok(None) }));
+            drop(self.registry.send_message(RegistryMessage::Started { session, incarnation, result: Ok(None), pass: None }));
         }
     }
 }
@@ -142,7 +143,7 @@ impl Drop for Lease {
 }
 
 /// Creates or finds the session and begins its next epoch.
-async fn open(services: &Arc<Services>, publication: &Publication) -> Result<(Fold, (Epoch, Beginning), Lease), PublishError> {
+async fn open(services: &Arc<Services>, publication: &Publication) -> Result<((Fold, Lineage), (Epoch, Beginning), Lease), PublishError> {
     let session = &publication.session.id;
     publication.check()?;
     for _ in 0..LOOKS {
@@ -151,7 +152,13 @@ async fn open(services: &Arc<Services>, publication: &Publication) -> Result<(Fo
         }
         race_point!("publication-created");
         let id = session.clone();
-        let mut fold = services.readers.read(move |reader| reader.folded(&id)).await.map_err(|error| PublishError::from_load(session, error))?;
+        let live = services.live.clone();
+        let read = move |reader: &mut dyn Reader| {
+            let fold = reader.folded(&id)?;
+            let lineage = Lineage::find(reader, &live, fold.header())?;
+            Ok::<_, LoadError>((fold, lineage))
+        };
+        let (mut fold, lineage) = services.readers.read(read).await.map_err(|error| PublishError::from_load(session, error))?;
         if let Some((seq, name)) = fold.unknown() {
             let reason = format!("event {seq} is of the unknown type {name:?}");
             return Err(PublishError::NotResumable { session: session.clone(), reason, code: "EVENT_UNKNOWN" });
@@ -183,7 +190,7 @@ async fn open(services: &Arc<Services>, publication: &Publication) -> Result<(Fo
         }
         // What waits stays the store's affair; nobody serves it here.
         fold.forget_inbox();
-        return Ok((fold, (epoch, beginning), lease));
+        return Ok(((fold, lineage), (epoch, beginning), lease));
     }
     Err(PublishError::NotResumable { session: session.clone(), reason: "its log kept moving".into(), code: "SEQ_CONFLICT" })
 }
@@ -238,17 +245,17 @@ async fn hand_over(
     services: &Arc<Services>,
     registry: &ActorRef<RegistryMessage>,
     incarnation: Incarnation,
-    fold: Fold,
+    (fold, lineage): (Fold, Lineage),
     (epoch, beginning): (Epoch, Beginning),
     started: Started,
 ) -> Result<Arc<LiveView>, String> {
     let header = fold.header().clone();
     let fence = Fence { session: header.id.clone(), epoch };
     let log = Arc::new(SessionLog::new(fold, fence, services.journal.clone(), services.config.clock.clone()));
-    let make =
-        move |player| LiveView { header, epoch, continuable: false, log, installed: Installed::default(), gate: Gate::new(), player, news: Notify::new() };
+    let new = NewView { header, epoch, beginning, lineage, continuable: false, log, installed: Installed::default() };
+    let make = move |player| LiveView::new(new, player);
     let (give, view) = oneshot::channel();
-    let args = PublishedArgs { services: services.clone(), registry: registry.clone(), incarnation, beginning, view: Box::new(make), give, started };
+    let args = PublishedArgs { services: services.clone(), registry: registry.clone(), incarnation, view: Box::new(make), give, started };
     Published::spawn_linked(None, Published, args, registry.get_cell()).await.map_err(|error| error.to_string())?;
     view.await.map_err(|error| error.to_string())
 }

@@ -5,7 +5,13 @@ use std::sync::Arc;
 use greenroom_session::{event::EpochEnd, id::SessionId};
 use tokio::sync::oneshot;
 
-use crate::{error::ActivateError, live::LiveView, published::Publishing};
+use crate::{
+    activation::Failure,
+    closed::{Pass, Scopes},
+    error::{ActivateError, TeardownFailure},
+    live::LiveView,
+    published::Publishing,
+};
 
 /// Counts starts, so that a late message of one is never taken for another's.
 pub(crate) type Incarnation = u64;
@@ -51,6 +57,8 @@ pub(crate) enum RegistryMessage {
         incarnation: Incarnation,
         /// The live session; `None` if there was nothing to do.
         result: Result<Option<Arc<LiveView>>, ActivateError>,
+        /// Dropped when this has been heard.
+        pass: Option<Pass>,
     },
     /// An idle Activation asks whether it may settle.
     Settle {
@@ -78,6 +86,8 @@ pub(crate) enum RegistryMessage {
         reason: EpochEnd,
         /// Whether somebody knocked while it ended.
         knocked: bool,
+        /// What went wrong.
+        failures: Vec<Failure>,
     },
     /// Answer when everything that was said before has been heard.
     Heard {
@@ -114,8 +124,27 @@ pub(crate) enum RegistryMessage {
         /// The sessions.
         sessions: Vec<SessionId>,
     },
-    /// End every Activation, children first, and answer when all have ended.
+    /// End every Activation in these scopes, children first, and answer when all have ended. They are closed already.
     Drain {
+        /// What is drained.
+        scopes: Scopes,
+        /// Gets what went wrong.
+        reply: oneshot::Sender<Vec<TeardownFailure>>,
+    },
+    /// It is time to give up on an end that has not come.
+    Overdue {
+        /// The session.
+        session: SessionId,
+        /// Which start.
+        incarnation: Incarnation,
+    },
+    /// Another epoch of a session that was given up has begun and ended.
+    Fenced {
+        /// The session.
+        session: SessionId,
+    },
+    /// End every Activation, children first, and answer when all have ended.
+    DrainAll {
         /// Gets told.
         reply: oneshot::Sender<()>,
     },

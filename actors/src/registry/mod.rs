@@ -1,7 +1,8 @@
 //! The Registry: which sessions are live.
 //!
 //! **Messages.** `Wake` from senders whose receiver is not live, `Ensure` from root handles, `Publish` from hosts, `Started` from its own start tasks, `Settle` and
-//! `Ended` from Activations, `WhenChildless` from turns that wait, `WhenQuiet` and `Drain` from the host.
+//! `Ended` from Activations, `WhenChildless` from turns that wait, `WhenQuiet` and `Drain` from the host, `DrainAll` from the Supervisor,
+//! `Overdue` and `Fenced` from its own watches.
 //! **State.** One entry per session that is starting, live or closing; nothing of a settled one. The published table of live sessions is
 //! written here alone. Ownership is derived: a child is owned while both it and its header's parent have an entry. A session that its host plays keeps no
 //! parent from settling and counts as quiet; only a shutdown ends it before its parent.
@@ -9,18 +10,24 @@
 //! waits in the entry and starts the next epoch.
 //! **End.** Its Activations are linked to it and end with it; a new generation starts from what is on disk.
 
+mod arrival;
+mod departure;
+mod drain;
+mod entry;
+mod foreign;
 mod message;
 mod state;
+mod waits;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::{Arc, OnceLock, Weak},
 };
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use tokio::sync::oneshot;
 
 use state::RegistryState;
+use waits::Waits;
 
 use crate::{pins::Pins, race::race_point, services::Services};
 
@@ -50,12 +57,8 @@ impl Actor for Registry {
             refused: HashMap::new(),
             held: HashSet::new(),
             next: 0,
-            childless: BTreeMap::new(),
-            gone: BTreeMap::new(),
-            changed: BTreeSet::new(),
-            quiet: Vec::new(),
-            restless: None,
-            drained: Vec::new(),
+            waits: Waits::default(),
+            drains: Vec::new(),
             pins: args.pins,
         })
     }
@@ -69,37 +72,37 @@ impl Actor for Registry {
             RegistryMessage::Publish(publishing) => state.publish(&myself, &services, publishing),
             RegistryMessage::Release { session } => state.release(&session),
             RegistryMessage::Owned { session, incarnation, parent } => state.owned_by(&session, incarnation, parent),
-            RegistryMessage::Started { session, incarnation, result } => state.started(&myself, &services, session, incarnation, result),
+            RegistryMessage::Started { session, incarnation, result, pass } => {
+                state.started(&myself, &services, session, incarnation, result);
+                drop(pass);
+            }
             RegistryMessage::Settle { session, incarnation, reply } => {
                 let granted = state.may_settle(&session, incarnation);
                 if reply.send(granted).is_err() && granted {
-                    state.stays(&services, &session, incarnation);
+                    state.stays(&myself, &services, &session, incarnation);
                 }
             }
-            RegistryMessage::Stays { session, incarnation } => state.stays(&services, &session, incarnation),
-            RegistryMessage::Ended { session, incarnation, reason, knocked } => state.ended(&myself, &services, &session, incarnation, reason, knocked),
+            RegistryMessage::Stays { session, incarnation } => state.stays(&myself, &services, &session, incarnation),
+            RegistryMessage::Ended { session, incarnation, reason, knocked, failures } => {
+                state.ended(&myself, &services, &session, incarnation, (reason, failures), knocked);
+            }
             RegistryMessage::Heard { reply } => drop(reply.send(())),
-            RegistryMessage::WhenChildless { parent, reply } => {
-                state.changed.insert(parent.clone());
-                enlist(state.childless.entry(parent).or_default(), reply);
-            }
-            RegistryMessage::WhenGone { session, reply } => {
-                state.changed.insert(session.clone());
-                enlist(state.gone.entry(session).or_default(), reply);
-            }
-            RegistryMessage::WhenQuiet { reply } => enlist(&mut state.quiet, reply),
+            RegistryMessage::WhenChildless { parent, reply } => state.waits.for_childless(parent, reply),
+            RegistryMessage::WhenGone { session, reply } => state.waits.for_gone(session, reply),
+            RegistryMessage::WhenQuiet { reply } => state.waits.for_quiet(reply),
             #[cfg(test)]
-            RegistryMessage::Waiting { reply } => {
-                let keyed: usize = state.childless.values().chain(state.gone.values()).map(Vec::len).sum();
-                reply.send(keyed + state.quiet.len() + state.drained.len()).ok();
-            }
+            RegistryMessage::Waiting { reply } => drop(reply.send(state.waits.count())),
             RegistryMessage::Foreign { sessions } => state.foreign(&myself, &services, sessions),
-            RegistryMessage::Drain { reply } => {
-                state.drained.push(reply);
-                state.drain();
+            RegistryMessage::Drain { scopes, reply } => state.drain(&myself, &services, scopes, reply),
+            RegistryMessage::Overdue { session, incarnation } => state.overdue(&myself, &services, session, incarnation),
+            RegistryMessage::Fenced { session } => state.gone(&session),
+            RegistryMessage::DrainAll { reply } => {
+                state.waits.drained.push(reply);
+                state.drain_all(&myself, &services);
             }
         }
         state.answer_waiters();
+        state.answer_drains(&services);
         Ok(())
     }
 
@@ -115,10 +118,4 @@ impl Actor for Registry {
         }
         Ok(())
     }
-}
-
-/// Adds somebody who waits, and lets go of those who have given up.
-fn enlist(waiting: &mut Vec<oneshot::Sender<()>>, reply: oneshot::Sender<()>) {
-    waiting.retain(|reply| !reply.is_closed());
-    waiting.push(reply);
 }

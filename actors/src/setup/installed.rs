@@ -18,7 +18,7 @@ use super::{
 use crate::{error::ActivateError, occurrence::Occurrence, race::race_point};
 
 /// Code of installations that were not released well.
-const RELEASE_FAILED: &str = "ACTIVATION_SETUP_RELEASE_FAILED";
+pub(crate) const RELEASE_FAILED: &str = "ACTIVATION_SETUP_RELEASE_FAILED";
 
 /// A thing that turns find by its type.
 type Thing = Arc<dyn Any + Send + Sync>;
@@ -87,11 +87,9 @@ impl Installed {
         Ok(())
     }
 
-    /// Releases what is left, the last one first.
-    pub(crate) fn release(&self) {
-        if let Some(all) = &self.0 {
-            all.release();
-        }
+    /// Releases what is left, the last one first. Returns what could not be released well, which has been told.
+    pub(crate) fn release(&self) -> Vec<String> {
+        self.0.as_ref().map_or_else(Vec::new, |all| all.release())
     }
 
     /// Returns the first thing of a type that is installed.
@@ -105,8 +103,10 @@ impl Installed {
 }
 
 impl All {
-    fn release(&self) {
-        self.whose.tell(self.slots.iter().rev().filter_map(|slot| slot.release().err()).map(|error| error.to_string()).collect());
+    fn release(&self) -> Vec<String> {
+        let failures: Vec<String> = self.slots.iter().rev().filter_map(|slot| slot.release().err()).map(|error| error.to_string()).collect();
+        self.whose.tell(failures.clone());
+        failures
     }
 }
 

@@ -19,7 +19,7 @@ use greenroom_session::{
 };
 use thiserror::Error;
 
-pub(crate) use installed::Installed;
+pub(crate) use installed::{Installed, RELEASE_FAILED};
 pub(crate) use registry::Setups;
 
 /// A session that is to be set up, as its log has it.

@@ -444,7 +444,6 @@ fn nobody_looks_for_requests_where_no_other_process_has_written() {
     let store = Witness::new();
     let child = store.child(&store.root("root", "root"), "child", "slow");
     let gate = Barrier::new();
-    gate.open(100);
     plan::begin(0);
     on_paused_time(async {
         let system = store.system(slow(&gate)).await;
@@ -452,6 +451,8 @@ fn nobody_looks_for_requests_where_no_other_process_has_written() {
         for text in 0..100 {
             host.send(&child, text.to_string(), None).await.unwrap();
         }
+        // Not before, or it might settle in between.
+        gate.open(100);
         quiet(&host).await;
         // An acceptance, an end and a claim for each turn; the opening claims the first, the last claim finds nothing. The rest is of the epochs: the parent is
         // told, and its turn takes the same three.

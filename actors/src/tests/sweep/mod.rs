@@ -3,6 +3,7 @@
 mod cancels;
 mod cast;
 mod crashes;
+mod drains;
 mod follow_ups;
 mod one_shots;
 mod publishing;

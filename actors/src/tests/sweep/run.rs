@@ -10,6 +10,10 @@ use std::{
 use super::{
     cancels::{cancel_against_settle, cancel_against_shutdown, cancel_against_turns, cancel_from_outside},
     crashes::{deliver_against_crash, deliver_against_kill, shutdown_against_delivery, take_over_from_the_living},
+    drains::{
+        an_end_that_does_not_come_against_drain, deliver_against_drain, nested_drains, set_up_and_publish_against_drain, shutdown_in_a_drain,
+        start_against_drain,
+    },
     follow_ups::{cancel_against_acceptance, parent_replaced_while_a_child_resumes},
     one_shots::{dispose_against_turns, runs_against_shutdown, runs_against_the_end_of_a_generation},
     publishing::{publish_against_delivery, publish_against_shutdown, publish_against_the_end_of_a_generation},
@@ -61,6 +65,12 @@ const WORLDS: &[(&str, World)] = &[
     ("settle against withdrawal", settle_against_withdrawal),
     ("parent replaced while a child resumes", parent_replaced_while_a_child_resumes),
     ("cancel against acceptance", cancel_against_acceptance),
+    ("deliver against drain", deliver_against_drain),
+    ("start against drain", start_against_drain),
+    ("nested drains", nested_drains),
+    ("set-up and publish against drain", set_up_and_publish_against_drain),
+    ("shutdown in a drain", shutdown_in_a_drain),
+    ("an end that does not come against drain", an_end_that_does_not_come_against_drain),
 ];
 
 /// Runs one seed and returns what is wrong with what it left, and the points that it hit.

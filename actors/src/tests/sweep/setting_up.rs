@@ -13,11 +13,11 @@ use crate::{
 };
 
 /// What became of each installation: how often it was committed and released.
-type Book = Arc<Mutex<Vec<(u32, u32)>>>;
+pub(super) type Book = Arc<Mutex<Vec<(u32, u32)>>>;
 
-struct Fickle {
-    book: Book,
-    fails: bool,
+pub(super) struct Fickle {
+    pub(super) book: Book,
+    pub(super) fails: bool,
 }
 
 struct Installed {
@@ -92,7 +92,12 @@ pub(super) fn set_up_against_removal(store: &Witness, ledger: &Arc<Ledger>) {
         settle_after_failures(&host).await;
         look_for_leaks(&host, ledger);
     });
-    for (number, (committed, released)) in lock(&book).iter().enumerate() {
+    judge(&book, ledger);
+}
+
+/// Looks whether everything that was installed was released once.
+pub(super) fn judge(book: &Book, ledger: &Ledger) {
+    for (number, (committed, released)) in lock(book).iter().enumerate() {
         if *committed > 1 || *released != 1 {
             ledger.complain(format!("installation {number} was committed {committed} times and released {released} times"));
         }

@@ -1,0 +1,305 @@
+//! What is closed: the sessions below which nothing new is accepted and nobody is started, and what was let in before.
+//!
+//! Whoever is about to have something accepted, or to begin an epoch, is let in here, in one step with the look whether it may, and counts as on its way until its
+//! pass is dropped. So whoever closes something knows everybody who came before: nobody slips through between a look and what follows from it.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use greenroom_session::{
+    id::{Epoch, SessionId},
+    store::{LoadError, Reader},
+};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::{lineage::Lineage, live::LiveView, services::Services};
+
+/// What is closed in one generation.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Closed(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    inner: Mutex<Inner>,
+    /// How many things are closed, so that it costs next to nothing to see that nothing is.
+    count: AtomicUsize,
+    /// Changes whenever something is closed.
+    news: watch::Sender<u64>,
+    /// Told when somebody who was on the way has arrived.
+    arrived: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    closings: HashMap<SessionId, Vec<Closing>>,
+    passes: HashMap<u64, On>,
+    next: u64,
+}
+
+/// Something that is closed until its owner's epoch ends.
+#[derive(Debug, Clone)]
+struct Closing {
+    /// Closed is the session itself with all below it; else only what is below.
+    whole: bool,
+    owner: SessionId,
+    epoch: Epoch,
+    /// What was there has ended.
+    done: bool,
+}
+
+/// Somebody on the way.
+#[derive(Debug)]
+struct On {
+    session: SessionId,
+    /// `None` where nobody had to look.
+    lineage: Option<Lineage>,
+    /// Told of a closing, for starts.
+    start: Option<CancellationToken>,
+}
+
+/// A session, or what is below it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Scope {
+    pub(crate) session: SessionId,
+    pub(crate) whole: bool,
+}
+
+/// Some of these.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Scopes(HashMap<SessionId, bool>);
+
+impl Scopes {
+    /// Tells whether a session is in one of them.
+    pub(crate) fn cover(&self, session: &SessionId, lineage: &Lineage) -> bool {
+        self.0.get(session) == Some(&true) || lineage.ids().any(|above| self.0.contains_key(above))
+    }
+
+    /// Returns the sessions that are named, not those below them.
+    pub(crate) fn named(&self) -> impl Iterator<Item = &SessionId> {
+        self.0.keys()
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Self {
+        let mut all = HashMap::new();
+        for Scope { session, whole } in scopes {
+            *all.entry(session).or_default() |= whole;
+        }
+        Self(all)
+    }
+}
+
+/// Why somebody was not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shut {
+    /// It is closed there.
+    Closed,
+    /// Something is closed, and it is not known whether it is there.
+    Unknown,
+}
+
+/// The right to be on the way. Dropped on arrival.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    closed: Closed,
+    number: u64,
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        self.closed.lock().passes.remove(&self.number);
+        if self.closed.is_any() {
+            self.closed.0.arrived.notify_waiters();
+        }
+    }
+}
+
+impl Closed {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells whether anything is closed.
+    pub(crate) fn is_any(&self) -> bool {
+        self.0.count.load(Ordering::Acquire) > 0
+    }
+
+    /// Closes scopes until this epoch of `owner` ends. Starts that are on the way there are told.
+    pub(crate) fn close(&self, scopes: &[Scope], owner: &SessionId, epoch: Epoch) {
+        let mut inner = self.lock();
+        for Scope { session, whole } in scopes {
+            let closing = Closing { whole: *whole, owner: owner.clone(), epoch, done: false };
+            let closings = inner.closings.entry(session.clone()).or_default();
+            closings.retain(|known| known.whole != *whole || known.owner != *owner || known.epoch != epoch);
+            closings.push(closing);
+        }
+        self.0.count.store(inner.closings.len(), Ordering::Release);
+        for on in inner.passes.values() {
+            if let (Some(token), Some(lineage)) = (&on.start, &on.lineage)
+                && inner.covers(&on.session, lineage)
+            {
+                token.cancel();
+            }
+        }
+        drop(inner);
+        self.0.news.send_modify(|version| *version += 1);
+    }
+
+    /// Opens what this epoch of a session has closed.
+    pub(crate) fn open(&self, owner: &SessionId, epoch: Epoch) {
+        if self.is_any() {
+            self.retain(|_, closing| closing.owner != *owner || closing.epoch != epoch);
+        }
+    }
+
+    /// Notes that what was at and below this session has ended, so that its parent may open it again.
+    pub(crate) fn done(&self, session: &SessionId) {
+        for closing in self.lock().closings.get_mut(session).into_iter().flatten() {
+            closing.done = true;
+        }
+    }
+
+    /// Opens a child that its parent has closed, if what was there has ended.
+    pub(crate) fn open_child(&self, parent: &LiveView, child: &SessionId) {
+        if self.is_any() {
+            let of_parent = |closing: &Closing| closing.whole && closing.done && closing.owner == *parent.id() && closing.epoch == parent.epoch;
+            self.retain(|session, closing| session != child || !of_parent(closing));
+        }
+    }
+
+    fn retain(&self, mut keep: impl FnMut(&SessionId, &Closing) -> bool) {
+        let mut inner = self.lock();
+        inner.closings.retain(|session, closings| {
+            closings.retain(|closing| keep(session, closing));
+            !closings.is_empty()
+        });
+        self.0.count.store(inner.closings.len(), Ordering::Release);
+    }
+
+    /// Tells whether a session is in what is closed.
+    pub(crate) fn covers(&self, session: &SessionId, lineage: &Lineage) -> bool {
+        self.is_any() && self.lock().covers(session, lineage)
+    }
+
+    /// Tells whether a child of a live session is closed.
+    pub(crate) fn is_any_of(&self, parent: Option<&LiveView>, child: &SessionId) -> bool {
+        parent.is_some_and(|parent| self.covers(child, &parent.below))
+    }
+
+    /// Tells whether everything below a session is closed.
+    pub(crate) fn is_below(&self, root: &SessionId) -> bool {
+        self.is_any() && self.lock().closings.contains_key(root)
+    }
+
+    /// Lets a message for a session in, or whatever else is accepted on its behalf.
+    pub(crate) fn enter(&self, session: &SessionId, lineage: Option<&Lineage>) -> Result<Pass, Shut> {
+        self.let_in(On { session: session.clone(), lineage: lineage.cloned(), start: None })
+    }
+
+    /// Lets the start of a session in. The token is cancelled when it is closed behind it.
+    pub(crate) fn enter_start(&self, session: &SessionId, lineage: &Lineage) -> Result<(Pass, CancellationToken), Shut> {
+        let token = CancellationToken::new();
+        let on = On { session: session.clone(), lineage: Some(lineage.clone()), start: Some(token.clone()) };
+        self.let_in(on).map(|pass| (pass, token))
+    }
+
+    fn let_in(&self, on: On) -> Result<Pass, Shut> {
+        let mut inner = self.lock();
+        if !inner.closings.is_empty() {
+            match &on.lineage {
+                None => return Err(Shut::Unknown),
+                Some(lineage) if inner.covers(&on.session, lineage) => return Err(Shut::Closed),
+                Some(_) => {}
+            }
+        }
+        let number = inner.next;
+        inner.next += 1;
+        inner.passes.insert(number, on);
+        drop(inner);
+        Ok(Pass { closed: self.clone(), number })
+    }
+
+    /// Returns the sessions in these scopes whose start is on its way.
+    pub(crate) fn starting(&self, scopes: &Scopes) -> Vec<SessionId> {
+        let inner = self.lock();
+        let mut starting: Vec<_> = inner.passes.values().filter(|on| on.start.is_some() && on.is_bound_for(scopes)).map(|on| on.session.clone()).collect();
+        // In an order that a seed repeats.
+        starting.sort();
+        starting
+    }
+
+    /// Forgets that a start is on its way, and returns its lineage if it was.
+    pub(crate) fn forget_start(&self, session: &SessionId) -> Option<Lineage> {
+        let mut inner = self.lock();
+        let number = inner.passes.iter().find(|(_, on)| on.start.is_some() && on.session == *session).map(|(number, _)| *number)?;
+        inner.passes.remove(&number)?.lineage
+    }
+
+    /// Waits until what was let into these scopes to be accepted has come to its end.
+    pub(crate) async fn arrivals(&self, scopes: &Scopes) {
+        loop {
+            let mut arrived = std::pin::pin!(self.0.arrived.notified());
+            // Heard from before the look on.
+            arrived.as_mut().enable();
+            if self.arriving(scopes).is_empty() {
+                return;
+            }
+            arrived.await;
+        }
+    }
+
+    /// Returns for whom something is on its way to these scopes, or may be.
+    pub(crate) fn arriving(&self, scopes: &Scopes) -> Vec<SessionId> {
+        let inner = self.lock();
+        inner.passes.values().filter(|on| on.start.is_none() && on.is_bound_for(scopes)).map(|on| on.session.clone()).collect()
+    }
+
+    /// Returns what changes when something is closed.
+    pub(crate) fn news(&self) -> watch::Receiver<u64> {
+        self.0.news.subscribe()
+    }
+}
+
+impl On {
+    fn is_bound_for(&self, scopes: &Scopes) -> bool {
+        self.lineage.as_ref().is_none_or(|lineage| scopes.cover(&self.session, lineage))
+    }
+}
+
+impl Inner {
+    fn covers(&self, session: &SessionId, lineage: &Lineage) -> bool {
+        let is_whole = |closings: &Vec<Closing>| closings.iter().any(|closing| closing.whole);
+        self.closings.get(session).is_some_and(is_whole) || lineage.ids().any(|above| self.closings.contains_key(above))
+    }
+}
+
+/// Tells whether a session, live or not, is in what is closed. Where nothing is closed nothing is read, and what cannot be read is somebody else's trouble.
+pub(crate) async fn is_closed(services: &Services, session: &SessionId) -> bool {
+    if !services.closed.is_any() {
+        return false;
+    }
+    match lineage_of(services, session).await {
+        Ok(Some(lineage)) => services.closed.covers(session, &lineage),
+        Ok(None) | Err(_) => false,
+    }
+}
+
+/// Returns the lineage of a session, live or not; `None` if there is no such session.
+pub(crate) async fn lineage_of(services: &Services, session: &SessionId) -> Result<Option<Lineage>, LoadError> {
+    if let Some(view) = services.live.get(session) {
+        return Ok(Some(view.lineage.clone()));
+    }
+    let (id, live) = (session.clone(), services.live.clone());
+    let find = move |reader: &mut dyn Reader| match reader.header(&id)? {
+        Some(header) => Ok::<_, LoadError>(Some(Lineage::find(reader, &live, &header)?)),
+        None => Ok(None),
+    };
+    services.readers.read(find).await
+}

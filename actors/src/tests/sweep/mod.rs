@@ -8,3 +8,4 @@ mod requests;
 mod residency;
 mod run;
 mod setting_up;
+mod starting;

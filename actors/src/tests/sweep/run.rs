@@ -14,6 +14,7 @@ use super::{
     requests::{interrupt_against_end, requests_against_crash, requests_from_outside, withdraw_against_claim},
     residency::{awaiting, deliver_against_settle, resume_against_resume, tree},
     setting_up::set_up_against_removal,
+    starting::{start_against_removal, start_against_shutdown},
 };
 use crate::{
     activation::plant,
@@ -28,7 +29,7 @@ const SEEDS: u64 = 3_000;
 
 type World = fn(&Witness, &Arc<Ledger>);
 
-const WORLDS: [(&str, World); 20] = [
+const WORLDS: [(&str, World); 22] = [
     ("deliver against settle", deliver_against_settle),
     ("deliver against crash", deliver_against_crash),
     ("deliver against the kill of an activation", deliver_against_kill),
@@ -49,6 +50,8 @@ const WORLDS: [(&str, World); 20] = [
     ("cancel against shutdown", cancel_against_shutdown),
     ("cancel from another process", cancel_from_outside),
     ("set-up against removal", set_up_against_removal),
+    ("start against the removal of its provider", start_against_removal),
+    ("start against shutdown", start_against_shutdown),
 ];
 
 /// Runs one seed and returns what is wrong with what it left, and the points that it hit.

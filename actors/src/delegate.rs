@@ -202,3 +202,48 @@ pub struct Delegated {
     /// Whether an earlier attempt had created it.
     pub existing: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ids_of_plain_delegations_do_not_move() {
+        let plain = Delegate::new("a", "l", "p").alias("x").params(1.into());
+        assert_eq!(String::from_utf8(plain.content(Mode::Continuable)).unwrap(), r#"["l","p","x",1,"spawn"]"#);
+        // A condition of the start, and a name of the effect, are no part of what the child is.
+        assert_eq!(plain.clone().max_depth(3).key("k").content(Mode::OneShot), plain.content(Mode::Continuable));
+    }
+
+    #[test]
+    fn whatever_a_delegation_says_of_a_child_tells_it_from_others() {
+        let plain = || Delegate::new("a", "l", "p");
+        let filter = |allow: &[&str], deny: &[&str]| {
+            let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            plain().tool_filter(ToolFilter { allow: Some(owned(allow)), deny: Some(owned(deny)) })
+        };
+        let reserved = |name: &str| plain().child(SessionId::new(name).unwrap());
+        let all = [
+            plain(),
+            Delegate::new("a", "other", "p"),
+            Delegate::new("a", "l", "other"),
+            Delegate::unlabelled("a", "p"),
+            plain().alias("x"),
+            plain().params(1.into()),
+            plain().provider("fork"),
+            plain().model("x"),
+            plain().model(ModelRoute { provider: Some("y".into()), name: "x".into() }),
+            plain().persona("x"),
+            filter(&["x"], &[]),
+            filter(&[], &["x"]),
+            reserved("x"),
+            reserved("y"),
+        ];
+        for (one, a) in all.iter().enumerate() {
+            for (other, b) in all.iter().enumerate() {
+                assert_eq!(a.content(Mode::Continuable) == b.content(Mode::Continuable), one == other, "{a:?} {b:?}");
+            }
+        }
+        assert_ne!(reserved("x").content(Mode::Continuable), reserved("x").content(Mode::OneShot));
+    }
+}

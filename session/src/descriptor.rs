@@ -314,6 +314,34 @@ mod tests {
     }
 
     #[test]
+    fn a_new_descriptor_says_nothing_with_an_empty_text() {
+        type Change = fn(&mut Descriptor);
+        let check = |change: Change| {
+            let mut descriptor = Descriptor::continuable("p", "l", "a");
+            change(&mut descriptor);
+            descriptor.check_new().map_err(|error| error.code())
+        };
+        let good: [Change; 5] = [
+            |_| {},
+            |new| (new.mode, new.label) = (Mode::OneShot, None),
+            |new| new.tool_filter = Some(ToolFilter { allow: Some(Vec::new()), deny: None }),
+            |new| new.model = Some(ModelRoute { provider: Some("p".into()), name: "m".into() }),
+            |new| new.persona = Some(" ".into()),
+        ];
+        let bad: [Change; 7] = [
+            |new| new.label = None,
+            |new| new.persona = Some(String::new()),
+            |new| new.model = Some("".into()),
+            |new| new.model = Some(ModelRoute { provider: Some(String::new()), name: "m".into() }),
+            |new| new.tool_filter = Some(ToolFilter { allow: None, deny: None }),
+            |new| new.tool_filter = Some(ToolFilter { allow: Some(vec![String::new()]), deny: None }),
+            |new| new.tool_filter = Some(ToolFilter { allow: None, deny: Some(vec!["x".into(), String::new()]) }),
+        ];
+        assert_eq!(good.map(check), [Ok(()); 5]);
+        assert_eq!(bad.map(check), [Err("DESCRIPTOR_MALFORMED"); 7]);
+    }
+
+    #[test]
     fn unknown_keys_are_kept_and_ignored() {
         let data = json!({"version":1,"mode":"one-shot","provider":"p","agent":"a","colour":"red","ext":{"x":1}});
         let descriptor = Descriptor::parse(&data).unwrap();

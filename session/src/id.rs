@@ -347,6 +347,10 @@ mod tests {
             assert_ne!(key, other);
         }
         assert_ne!(notice_id(&session, 1), notice_id(&session, 2));
+        assert_eq!(prompt_id(&session, "p").as_str(), "00ff4945-4c1a-5206-8df2-a42f466c5553");
+        for other in [prompt_id(&session, "q"), prompt_id(&SessionId::new("t")?, "p"), prompt_id(&SessionId::new("sp")?, "")] {
+            assert_ne!(other, prompt_id(&session, "p"));
+        }
         assert_eq!(chance(7, &session, &message), 7_196_706_363_521_863_724);
         for other in [chance(8, &session, &message), chance(7, &SessionId::new("t")?, &message), chance(7, &session, &MessageId::new("n")?)] {
             assert_ne!(other, chance(7, &session, &message));

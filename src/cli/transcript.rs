@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use greenroom::session::{
-    descriptor::Descriptor,
+    descriptor::{Descriptor, ModelRoute, ToolFilter},
     event::{Body, Event, RootOpened, SurfaceMessage, SurfaceOp, TurnEnd},
     id::{EffectKind, MessageId, SessionId},
     message::{Block, Source},
@@ -210,6 +210,7 @@ impl<'a> Transcript<'a> {
         if let Some(params) = &root.params {
             self.aside(lines, &format!("params {}", Escaped(&params.to_string())));
         }
+        self.route(root.model.as_ref(), lines);
         if let Some(seed) = root.seed {
             self.aside(lines, &format!("seed {seed}"));
         }
@@ -222,8 +223,25 @@ impl<'a> Transcript<'a> {
                 if let Some(params) = &descriptor.params {
                     self.aside(lines, &format!("params {}", Escaped(&params.to_string())));
                 }
+                self.route(descriptor.model.as_ref(), lines);
+                if let Some(persona) = &descriptor.persona {
+                    self.aside(lines, &format!("persona {}", Escaped(persona)));
+                }
+                let ToolFilter { allow, deny } = descriptor.tool_filter.unwrap_or(ToolFilter { allow: None, deny: None });
+                for (what, tools) in [("only the tools", allow), ("not the tools", deny)] {
+                    if let Some(tools) = tools {
+                        self.aside(lines, &format!("{what} [{}]", Escaped(&tools.join(", "))));
+                    }
+                }
             }
             Err(error) => self.block(lines, 0, "", Some(Role::Bad), &error.to_string()),
+        }
+    }
+
+    fn route(&self, model: Option<&ModelRoute>, lines: &mut Vec<String>) {
+        if let Some(ModelRoute { provider, name }) = model {
+            let of = provider.as_ref().map_or_else(String::new, |provider| format!(" of {}", Escaped(provider)));
+            self.aside(lines, &format!("model {}{of}", Escaped(name)));
         }
     }
 
@@ -478,6 +496,18 @@ mod tests {
         assert_eq!(text, "  editor: done\n  completed");
     }
 
+    fn opened(bad: &str) -> RootOpened {
+        RootOpened {
+            label: bad.into(),
+            agent: bad.into(),
+            program_sha256: Some(bad.into()),
+            vars: [(bad.to_owned(), bad.to_owned())].into(),
+            seed: None,
+            params: Some(serde_json::json!(bad)),
+            model: Some(bad.into()),
+        }
+    }
+
     #[test]
     fn nothing_that_a_log_says_reaches_the_terminal_as_a_command() {
         let bad = "a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7}";
@@ -488,18 +518,10 @@ mod tests {
         let with = |content: Vec<Block>, source: Source| SurfaceMessage { id: m.clone(), role: Speaker::User, content, source };
         let child = SessionId::new(bad).unwrap();
         let opaque = greenroom::session::event::Opaque { name: bad.into(), data: serde_json::json!({ bad: bad }) };
-        let opened = RootOpened {
-            label: bad.into(),
-            agent: bad.into(),
-            program_sha256: Some(bad.into()),
-            vars: [(bad.to_owned(), bad.to_owned())].into(),
-            seed: None,
-            params: Some(serde_json::json!(bad)),
-            model: Some(bad.into()),
-        };
         let events = at(vec![
-            Body::RootOpened(opened),
-            Body::Descriptor(serde_json::json!({"version": 1, "mode": "one-shot", "provider": "p", "agent": bad, "label": bad, "params": bad})),
+            Body::RootOpened(opened(bad)),
+            Body::Descriptor(serde_json::json!({"version": 1, "mode": "one-shot", "provider": "p", "agent": bad, "label": bad, "params": bad,
+                "model": {"provider": bad, "name": bad}, "persona": bad, "tool_filter": {"allow": [bad, bad], "deny": []}})),
             Body::Descriptor(serde_json::json!({"version": 1, "mode": bad})),
             Body::TurnStart { turn: 1, message: m.clone(), attempt: 1 },
             Body::UserMessage(with(vec![Block::text(long), Block::Reasoning { text: bad.into() }, call], Source::Agent { name: bad.into() })),
@@ -528,9 +550,16 @@ mod tests {
           a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7} =
             a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7}
           params "a\u001b[2Jb\r\u{9b}c\u{202e}d\u0007"
+          model a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7}
         a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7}, played by
           a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7}
           params "a\u001b[2Jb\r\u{9b}c\u{202e}d\u0007"
+          model a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7} of
+            a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7}
+          persona a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7}
+          only the tools [a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7},
+            a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7}]
+          not the tools []
         malformed descriptor: unknown variant
           `a\u{1b}[2Jb\r\u{9b}c\u{202e}d\u{7}`, expected
           `continuable` or `one-shot`

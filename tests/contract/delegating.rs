@@ -154,7 +154,7 @@ async fn a_child_is_no_deeper_than_everybody_allows(world: &World) {
 
 async fn what_a_delegation_says_is_recorded_once_and_found_by_any_process(world: &World) {
     let runtime = world.start(cast()).await;
-    let _registration = runtime.host().register_provider("copier", Copier::blank()).unwrap();
+    let registration = runtime.host().register_provider("copier", Copier::blank()).unwrap();
     let root = desk(&runtime, "r").await;
     let all =
         teller("everything").provider("copier").model(route(Some("house"), "small")).persona("You doubt\neverything.").alias("c").params(json!({ "n": 1 }));
@@ -193,7 +193,7 @@ async fn what_a_delegation_says_is_recorded_once_and_found_by_any_process(world:
         children.push(root.agent().start_continuable(delegate.clone()).await.unwrap().child);
     }
     assert_eq!(root.quiescent().await.unwrap(), []);
-    drop((root, _registration));
+    drop((root, registration));
     world.close_after(runtime).await;
     // Another process, which has never heard of the provider.
     let runtime = world.start(cast()).await;
@@ -356,7 +356,7 @@ async fn a_reserved_id_is_one_child(world: &World) {
     assert_eq!(root.quiescent().await.unwrap(), []);
     assert_eq!(root.agent().start_continuable(forked()).await.unwrap(), Delegated { existing: true, ..fork });
     assert_eq!(root.agent().start_continuable(forked().persona("a clerk")).await.unwrap_err().code(), "DUPLICATE_CHILD");
-    assert_eq!(root.agent().start_continuable(forked().max_depth(3)).await.unwrap().existing, true, "a condition of the start is nothing of the child");
+    assert!(root.agent().start_continuable(forked().max_depth(3)).await.unwrap().existing, "a condition of the start is nothing of the child");
     assert_eq!(root.quiescent().await.unwrap(), []);
     assert_eq!(below(world, "r").len(), 4);
     drop((root, other, registration, host));

@@ -193,7 +193,7 @@ async fn what_a_provider_cannot_do_is_refused_before_it_is_asked(world: &World) 
             let (mode, delegate) = wanted[turn.rank().unwrap() / 2].clone();
             let code = match mode {
                 Mode::Continuable => turn.delegate(delegate).await.map(|_| ()).map_err(|error| (error.code().to_owned(), error.to_string())),
-                Mode::OneShot => turn.delegate_and_wait(delegate).await.map(|_| ()).map_err(|error| (error.code.to_string(), error.message.clone())),
+                Mode::OneShot => turn.delegate_and_wait(delegate).await.map(|_| ()).map_err(|error| (error.code, error.message)),
             };
             say.send(code).unwrap();
         }
@@ -358,9 +358,19 @@ async fn a_start_waits_for_its_provider_no_longer_than_somebody_waits_for_it(wor
         assert_eq!(below(world, "r"), [], "{how}");
         runtime.shutdown().await;
     }
-    // Nobody is asked for somebody who has given up already.
     let runtime = world.runtime().await;
     let root = desk(&runtime, "r").await;
+    // One that goes while it prepares is gone by the time that it is done.
+    let itself = Arc::new(Mutex::new(None::<Registration>));
+    let own = itself.clone();
+    let copier = Copier::new(move |_| {
+        drop(own.lock().unwrap().take());
+        std::future::ready(Ok(Prepared::default()))
+    });
+    *itself.lock().unwrap() = Some(runtime.host().register_provider("copier", copier).unwrap());
+    assert_eq!(refused(&root.agent(), delegate("copier")).await, "NO_PROVIDER");
+    assert_eq!(below(world, "r"), []);
+    // Nobody is asked for somebody who has given up already.
     let copier = Copier::new(|_| pending());
     let _registration = runtime.host().register_provider("copier", copier.clone()).unwrap();
     let cancel = CancellationToken::new();

@@ -5,6 +5,7 @@
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use greenroom::session::{
+    descriptor::ModelRoute,
     event::{Body, EpochEnd, Event, Role, RootOpened, SurfaceMessage, SurfaceOp, TurnEnd},
     fold::Fold,
     header::NewSession,
@@ -268,12 +269,23 @@ fn compacted_lines() -> Vec<Line> {
     lines
 }
 
-fn fixtures() -> [(&'static str, SessionId, Vec<Line>); 4] {
+/// A root whose children speak by its model route, unless another is said.
+fn routed_lines() -> Vec<Line> {
+    let model = Some(ModelRoute { provider: Some("openai".into()), name: "gpt".into() });
+    let opened = RootOpened { label: "routed".into(), agent: "editor".into(), program_sha256: None, vars: [].into(), seed: None, params: None, model };
+    let bodies = [Body::RootOpened(opened), Body::EndSeed {}];
+    let mut lines = vec![Line::Header(NewSession::root(id("routed")).at(1_764_512_345_678))];
+    lines.extend(bodies.into_iter().zip(0..).map(|(body, seq)| Line::Event(body.at(seq, 1_764_512_345_679))));
+    lines
+}
+
+fn fixtures() -> [(&'static str, SessionId, Vec<Line>); 5] {
     [
         ("every-kind.jsonl", id("root"), root_lines()),
         ("child.jsonl", id("child"), child_lines()),
         ("export.jsonl", id("export"), export_lines()),
         ("compacted.jsonl", id("compacted"), compacted_lines()),
+        ("routed.jsonl", id("routed"), routed_lines()),
     ]
 }
 

@@ -69,7 +69,8 @@ impl Agent {
         }
         let descriptor = delegate.descriptor(mode, None);
         descriptor.check_new()?;
-        check_event(&Body::Descriptor(serde_json::to_value(&descriptor).map_err(malformed)?).at(0, 0)).map_err(|error| WriteError::Refused(error.into()))?;
+        check_event(&Body::Descriptor(serde_json::to_value(&descriptor).map_err(|error| malformed(&error))?).at(0, 0))
+            .map_err(|error| WriteError::Refused(error.into()))?;
         let effect = self.turn.as_ref().map(|turn| {
             let content = delegate.content(mode);
             match (&delegate.key, &delegate.child) {
@@ -119,7 +120,7 @@ impl Agent {
         let message_id = message.id.clone();
         let mut session = NewSession::child(child.clone(), parent.id.clone(), parent.depth);
         session.cwd.clone_from(&parent.cwd);
-        let create = Create::child(session.clone(), inherited, &descriptor, Some(Arc::new(message)), services.now()).map_err(malformed)?;
+        let create = Create::child(session.clone(), inherited, &descriptor, Some(Arc::new(message)), services.now()).map_err(|error| malformed(&error))?;
         race_point!("before-create");
         // The last synchronous step: nothing that has ended may still create, and nothing is created of what a provider that is gone has prepared.
         let pass = self.admit(Begins::Child)?;
@@ -171,7 +172,7 @@ impl Agent {
 
     /// Tells whether a session that is there is the child of this delegation, whatever it has inherited.
     async fn is_child(&self, session: &NewSession, descriptor: &Arc<Descriptor>, message: &MessageId) -> Result<bool, StartError> {
-        let (mut session, descriptor, message) = (session.clone(), serde_json::to_value(&**descriptor).map_err(malformed)?, message.clone());
+        let (mut session, descriptor, message) = (session.clone(), serde_json::to_value(&**descriptor).map_err(|error| malformed(&error))?, message.clone());
         let look = move |reader: &mut dyn Reader| {
             let Some(header) = reader.header(&session.id)? else { return Ok(false) };
             session.seed_length = header.seed_length;
@@ -201,6 +202,6 @@ fn failed(provider: &Registered, error: &PrepareError) -> StartError {
     StartError::Provider { provider: provider.name.to_string(), code: error.code(), reason: error.to_string() }
 }
 
-fn malformed(error: serde_json::Error) -> StartError {
+fn malformed(error: &serde_json::Error) -> StartError {
     StartError::Descriptor(DescriptorError::Malformed(error.to_string()))
 }

@@ -12,6 +12,7 @@ mod lifecycle;
 mod limits;
 mod listing;
 mod pairs;
+mod providers;
 mod publish;
 mod requests;
 mod retry;

@@ -12,3 +12,4 @@ mod residency;
 mod run;
 mod setting_up;
 mod settling;
+mod starting;

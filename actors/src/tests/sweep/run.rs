@@ -21,6 +21,7 @@ use super::{
     residency::{awaiting, deliver_against_settle, resume_against_resume, tree},
     setting_up::set_up_against_removal,
     settling::{restart_of_a_family, resume_in_any_order, settle_against_shutdown, settle_against_withdrawal},
+    starting::{start_against_removal, start_against_shutdown},
 };
 use crate::{
     activation::plant,
@@ -71,6 +72,8 @@ const WORLDS: &[(&str, World)] = &[
     ("set-up and publish against drain", set_up_and_publish_against_drain),
     ("shutdown in a drain", shutdown_in_a_drain),
     ("an end that does not come against drain", an_end_that_does_not_come_against_drain),
+    ("start against the removal of its provider", start_against_removal),
+    ("start against shutdown", start_against_shutdown),
 ];
 
 /// Runs one seed and returns what is wrong with what it left, and the points that it hit.

@@ -1,24 +1,29 @@
 //! Disposing of one-shot runs: what ends, in which order, what is written, and what a failure says.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use greenroom::{Delegate, Occurrence, OneShotRun, Runtime, RuntimeBuilder, Turn, TurnEnd as Ended, TurnError};
 use greenroom_session::{
     event::{Body, TurnEnd},
+    header::NewSession,
     id::SessionId,
+    message::{Message, Source},
+    store::{Create, Op},
 };
 use tokio::sync::broadcast::Receiver;
 
 use crate::{
-    mechanics::{Gate, story},
+    author::one_shot,
+    mechanics::{Gate, still_waits, story},
     one_shot::{actor, cast, result},
-    publish::{events, sound},
+    publish::{PATIENCE, events, sound},
     watched::{Call, Fault},
     world::{Kind, World, sid},
 };
 
 crate::on_every_store!(async
     a_run_is_ended_wherever_it_stands,
+    a_run_that_nobody_has_begun_is_taken_back,
     a_run_that_has_ended_is_left_as_it_is,
     what_a_run_has_started_ends_with_it_from_above,
     disposals_at_the_same_time_are_one,
@@ -40,12 +45,12 @@ async fn a_run_is_ended_wherever_it_stands(world: &World) {
     let mut run = desk.agent().start(actor("say:begun gate")).await.unwrap();
     gate.reached().await;
     run.dispose().await.unwrap();
-    assert_eq!(run.result().await.unwrap(), result(aborted("parent"), "begun"));
     gone(world, &run);
+    assert_eq!(run.result().await.unwrap(), result(aborted("parent"), "begun"));
     run = desk.agent().start(actor("wait")).await.unwrap();
     run.dispose().await.unwrap();
-    assert_eq!(run.result().await.unwrap(), result(aborted("parent"), ""));
     gone(world, &run);
+    assert_eq!(run.result().await.unwrap(), result(aborted("parent"), ""));
     assert_eq!(runtime.host().live_count(), 1, "the desk");
     // Before its first turn: it waits for the slot that somebody else has.
     desk.send("gate").await.unwrap();
@@ -58,8 +63,8 @@ async fn a_run_is_ended_wherever_it_stands(world: &World) {
         gate.open(1);
     });
     done.unwrap();
-    assert!(matches!(run.result().await.unwrap().outcome, TurnEnd::Aborted { .. } | TurnEnd::Completed));
     gone(world, &run);
+    assert!(matches!(run.result().await.unwrap().outcome, TurnEnd::Aborted { .. } | TurnEnd::Completed));
     desk.quiescent().await.unwrap();
     // Cut off by a shutdown, and nobody has it live.
     run = desk.agent().start(actor("gate say:never")).await.unwrap();
@@ -71,16 +76,41 @@ async fn a_run_is_ended_wherever_it_stands(world: &World) {
     let desk = runtime.resume(&top).await.unwrap();
     let run = desk.agent().run_of(&child).await.unwrap();
     run.dispose().await.unwrap();
+    gone(world, &run);
     assert_eq!(run.result().await.unwrap(), result(aborted("parent"), ""));
     assert_eq!(desk.quiescent().await.unwrap(), []);
-    gone(world, &run);
     // In a wait for its own child, which is in a turn.
     let run = desk.agent().start(actor("say:first below gate")).await.unwrap();
     gate.reached().await;
     run.dispose().await.unwrap();
-    assert_eq!(run.result().await.unwrap(), result(aborted("parent"), "first"));
     gone(world, &run);
+    assert_eq!(run.result().await.unwrap(), result(aborted("parent"), "first"));
     assert_eq!(desk.quiescent().await.unwrap(), []);
+    runtime.shutdown().await;
+    sound(world);
+}
+
+async fn a_run_that_nobody_has_begun_is_taken_back(world: &World) {
+    world.root_of("r", "actor");
+    let prompt = |id: &str| Message::turn(format!("to {id}"), "say:never", Source::Coordinator { session: sid("r") }, 1_000).unwrap();
+    for id in ["disposed", "withdrawn"] {
+        let session = NewSession::child(sid(id), sid("r"), 0);
+        let create = Create::child(session, Vec::new(), &one_shot(None), Some(Arc::new(prompt(id))), 1_000).unwrap();
+        world.one(Op::Create(create)).unwrap();
+    }
+    let runtime = world.start(cast(&Gate::new())).await;
+    let (disposed, withdrawn) = (runtime.run_of(&sid("disposed")).await.unwrap(), runtime.run_of(&sid("withdrawn")).await.unwrap());
+    for _ in 0..2 {
+        disposed.dispose().await.unwrap();
+    }
+    runtime.withdraw(withdrawn.id(), withdrawn.message(), PATIENCE).await.unwrap();
+    withdrawn.dispose().await.unwrap();
+    for (run, by) in [(disposed, "host"), (withdrawn, "user")] {
+        gone(world, &run);
+        assert_eq!(run.result().await.unwrap(), result(aborted(by), ""));
+        assert_eq!(story(&events(world, run.id().as_str())), [format!("{} taken back by {by}", run.message())], "no turn of it");
+        assert_eq!(runtime.run_of(run.id()).await.unwrap().message(), run.message());
+    }
     runtime.shutdown().await;
     sound(world);
 }
@@ -282,7 +312,7 @@ async fn a_run_of_another_process_is_waited_for_and_ended_from_here(world: &Worl
     // A store in memory tells nobody that another process has written to it.
     let Some(peer) = world.peer().filter(|_| world.kind == Kind::Sqlite) else { return };
     let gate = Gate::new();
-    let there = cast(&gate).start(peer).await.unwrap();
+    let there = leads(&gate).start(peer).await.unwrap();
     let here = world.runtime().await;
     let desk = there.root("actor", "a desk").await.unwrap();
     for waits in [true, false] {
@@ -299,6 +329,16 @@ async fn a_run_of_another_process_is_waited_for_and_ended_from_here(world: &Worl
         assert_eq!(run.result().await.unwrap(), found.result().await.unwrap());
         gone(world, &run);
     }
+    // It has completed its message and waits for its own child: until that is done there, it has not ended.
+    let run = desk.agent().start(Delegate::new("lead", "a lead", "leave")).await.unwrap();
+    gate.reached().await;
+    there.when_idle(run.id()).await.unwrap();
+    let found = here.host().run_of(run.id()).await.unwrap();
+    let mut ending = Box::pin(found.dispose());
+    assert!(still_waits(&mut ending).await);
+    gate.open(1);
+    ending.await.unwrap();
+    gone(world, &run);
     assert_eq!(here.host().run_of(&sid("nobody")).await.unwrap_err().code(), "SESSION_NOT_FOUND");
     here.shutdown().await;
     there.shutdown().await;

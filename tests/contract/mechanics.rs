@@ -209,7 +209,7 @@ async fn what_is_steered_or_injected_twice_under_one_id_is_one_note(world: &Worl
 }
 
 /// Tells whether something is still waited for after everybody else had their turn.
-async fn still_waits(waiting: &mut (impl Future + Unpin)) -> bool {
+pub(crate) async fn still_waits(waiting: &mut (impl Future + Unpin)) -> bool {
     for _ in 0..200 {
         tokio::select! {
             biased;

@@ -1,6 +1,9 @@
 //! What becomes of one-shot runs when those who wait for them, hold them, prepared them or play them are gone, and what a wait costs.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use greenroom::{
@@ -14,7 +17,7 @@ use greenroom_session::{
     descriptor::Descriptor,
     event::{Body, TurnEnd},
     id::{MessageId, SessionId},
-    message::{Message, Source},
+    message::{Message, Source, text_of},
     store::{Accept, Op},
 };
 use tokio::sync::mpsc;
@@ -157,15 +160,13 @@ async fn a_run_goes_on_with_the_next_runtime_and_is_the_same(world: &World) {
 /// `waiter` has another wait at the gate, and waits for it as its message says.
 fn waiters(gate: &Gate) -> RuntimeBuilder {
     cast(gate).closure("waiter", |turn: Turn| async move {
+        if turn.message().is_none() {
+            return Ok(Ended::Completed);
+        }
         let delegate = actor("gate say:done");
         let answer = match &*turn.text() {
             "in one" => turn.delegate_and_wait(delegate).await?,
-            "in two" => turn.agent().start(delegate).await?.result().await.map_err(TurnError::from)?.text,
-            _ => {
-                let run = turn.agent().start(delegate).await?;
-                run.dispose().await.map_err(TurnError::from)?;
-                format!("{:?}", run.result().await.map_err(TurnError::from)?.outcome)
-            }
+            _ => turn.agent().start(delegate).await?.result().await.map_err(TurnError::from)?.text,
         };
         turn.say(answer)?;
         Ok(Ended::Completed)
@@ -174,22 +175,42 @@ fn waiters(gate: &Gate) -> RuntimeBuilder {
 
 async fn a_turn_that_waits_at_a_shutdown_is_served_again(world: &World) {
     for text in ["in one", "in two"] {
-        let gate = Gate::new();
-        let runtime = world.start(waiters(&gate).max_live(1)).await;
+        let (gate, last) = (Gate::new(), Gate::new());
+        let builder = || {
+            let at = last.clone();
+            let deaf = move |_: Turn| {
+                let at = at.clone();
+                async move {
+                    at.hold().await;
+                    Ok(Ended::Completed)
+                }
+            };
+            waiters(&gate).closure("deaf", deaf).interrupt_grace(Duration::from_millis(50))
+        };
+        let runtime = world.start(builder()).await;
         let desk = runtime.root("waiter", "a desk").await.unwrap();
+        // It ends after the run for which the turn waits, so that the turn hears of that one first.
+        desk.agent().start_continuable(Delegate::new("deaf", "another", "work")).await.unwrap();
+        last.reached().await;
         desk.send(text).await.unwrap();
         gate.reached().await;
         let top = desk.id().clone();
         drop(desk);
         world.close_after(runtime).await;
         assert_eq!(story(&events(world, top.as_str())), ["turn 1", text, "disposed"]);
-        let runtime = world.start(waiters(&gate).max_live(1)).await;
+        let runtime = world.start(builder()).await;
         let desk = runtime.resume(&top).await.unwrap();
         gate.open(1);
+        last.open(1);
+        runtime.when_idle(&top).await.unwrap();
         desk.quiescent().await.unwrap();
-        assert_eq!(story(&events(world, top.as_str()))[3..], ["turn 2", "completed"]);
-        assert_eq!(said(world, &top), "done");
-        assert_eq!(world.reader().children(Some(&top), None, 9).unwrap().len(), 1, "the same run");
+        let told = story(&events(world, top.as_str()));
+        assert!(told[3..].contains(&"turn 2".to_owned()) && !told.contains(&"error".to_owned()), "{told:?}");
+        let answers = events(world, top.as_str())
+            .into_iter()
+            .filter(|event| matches!(&event.body, Body::AssistantMessage { message, .. } if text_of(&message.content) == "done"));
+        assert_eq!(answers.count(), 1, "{told:?}");
+        assert_eq!(world.reader().children(Some(&top), None, 9).unwrap().len(), 2, "the same run");
         drop(desk);
         world.close_after(runtime).await;
     }
@@ -200,11 +221,11 @@ async fn a_turn_that_is_cancelled_waits_no_longer_and_its_run_goes_on(world: &Wo
     for text in ["in one", "in two"] {
         let gate = Gate::new();
         // Nobody is dropped for being deaf: whoever waits hears of it, and needs no slot to end, which the run has.
-        let runtime = world.start(waiters(&gate).max_live(1).interrupt_grace(std::time::Duration::from_secs(600))).await;
+        let runtime = world.start(waiters(&gate).max_live(1).interrupt_grace(Duration::from_secs(600))).await;
         let desk = runtime.root("waiter", "a desk").await.unwrap();
         desk.send(text).await.unwrap();
         gate.reached().await;
-        runtime.interrupt(desk.id(), std::time::Duration::from_secs(60)).await.unwrap();
+        runtime.interrupt(desk.id(), Duration::from_secs(60)).await.unwrap();
         assert_eq!(story(&events(world, desk.id().as_str())), ["turn 1", text, "aborted by user"]);
         let child = world.reader().children(Some(desk.id()), None, 9).unwrap().remove(0).id;
         gate.open(1);

@@ -158,11 +158,11 @@ impl OneShotRun {
         told
     }
 
-    /// Ends the run: cancels the child and everything that is live below it, and waits until it has ended. Where it has ended already nothing is done.
+    /// Ends the run: cancels the child and everything that is live below it here, and waits until it has ended. Where it has ended already nothing is done.
     ///
     /// The child goes first, then what it has started, each from above: its turn ends as aborted, and what waits for a turn in it is taken back. A child that has
-    /// completed its message stays completed. In the turn that started the run the turn slot is given back meanwhile; a child that waits for its first slot has
-    /// that to wait for before its end.
+    /// completed its message stays completed. In the turn that started the run the turn slot is given back meanwhile. A child that waits for its first slot gets it, and may
+    /// begin, before it is ended. A child that another process has live is asked as [`Host::cancel`](crate::Host::cancel) asks; what is live below it there is waited for.
     ///
     /// # Errors
     /// [`DisposeError::Cancel`] if a session could not be cancelled (the others are, as far as they can be), [`DisposeError::TimedOut`] if the child has not ended within

@@ -11,6 +11,7 @@ mod journal;
 mod lifecycle;
 mod limits;
 mod listing;
+mod one_shots;
 mod pairs;
 mod providers;
 mod publish;

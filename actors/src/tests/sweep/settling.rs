@@ -153,7 +153,8 @@ pub(super) fn settle_against_withdrawal(store: &Witness, ledger: &Arc<Ledger>) {
         }
         quiet(&host).await;
         look_for_leaks(&host, ledger);
-        let silent = |session: &&SessionId| store.events(session).iter().any(|event| matches!(event.body, Body::ActivationEnd { reason: EpochEnd::Failed, .. }));
+        let silent =
+            |session: &&SessionId| store.events(session).iter().any(|event| matches!(event.body, Body::ActivationEnd { reason: EpochEnd::Failed, .. }));
         for session in receivers.iter().filter(silent) {
             ledger.complain(format!("an epoch of {session} failed"));
         }

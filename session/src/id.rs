@@ -342,6 +342,7 @@ mod tests {
             assert_ne!(key, other);
         }
         assert_ne!(notice_id(&session, 1), notice_id(&session, 2));
+        assert_eq!(taken_back_notice_id(&session, &message).to_string(), "67b929ba-d6d6-58ce-91a3-5ad43a41ac2f");
         assert_eq!(chance(7, &session, &message), 7_196_706_363_521_863_724);
         for other in [chance(8, &session, &message), chance(7, &SessionId::new("t")?, &message), chance(7, &session, &MessageId::new("n")?)] {
             assert_ne!(other, chance(7, &session, &message));

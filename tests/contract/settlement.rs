@@ -40,6 +40,7 @@ crate::on_every_store!(async
     a_release_that_fails_at_a_settlement_keeps_nobody,
     a_parent_that_cannot_be_told_keeps_no_child,
     a_child_that_waits_for_a_slot_holds_no_shutdown_up,
+    a_parent_that_comes_up_in_a_shutdown_ends_after_the_child_that_was_live_before_it,
     a_start_that_is_given_up_comes_to_rest,
     fifty_rounds_of_failing_starts_leave_no_slot_behind,
 );
@@ -263,6 +264,45 @@ async fn a_child_that_waits_for_a_slot_holds_no_shutdown_up(world: &World) {
     sound(world);
 }
 
+async fn a_parent_that_comes_up_in_a_shutdown_ends_after_the_child_that_was_live_before_it(world: &World) {
+    world.root("r");
+    world.child("c", "r");
+    let (gate, last) = (Gate::new(), Gate::new());
+    let gates = (gate.clone(), last.clone());
+    let runtime = world.start(Runtime::builder().interrupt_grace(Duration::from_secs(60)).closure("worker", move |turn: Turn| {
+        let (gate, last) = gates.clone();
+        async move {
+            if turn.session().as_str() == "c" {
+                // It heeds its cancellation, and takes its time.
+                let cancelled = gate.pass(&turn).await;
+                last.hold().await;
+                cancelled?;
+            }
+            Ok(Ended::Completed)
+        }
+    }));
+    let runtime = runtime.await;
+    let host = runtime.host();
+    host.send(&sid("c"), "go", None).await.unwrap();
+    gate.reached().await;
+    world.watch.clear();
+    // The second write of the root begins its epoch.
+    let open = world.watch.pause("r", Call::Commit, 2);
+    host.send(&sid("r"), "go", None).await.unwrap();
+    open.reached().await;
+    let mut occurrences = host.subscribe();
+    let meanwhile = async {
+        last.reached().await;
+        open.open();
+        until(&mut occurrences, |occurrence| matches!(occurrence, Occurrence::Activated { session, .. } if session.as_str() == "r")).await;
+        others_first().await;
+        assert_eq!(order(&mut occurrences), Vec::<String>::new(), "its child is live");
+        last.open(1);
+    };
+    tokio::join!(runtime.shutdown(), meanwhile);
+    assert_eq!(order(&mut occurrences), ["c", "r"]);
+}
+
 async fn a_start_that_is_given_up_comes_to_rest(world: &World) {
     world.root("r");
     let runtime = world.runtime().await;
@@ -400,7 +440,8 @@ async fn a_crowd_at_restart_is_taken_up_a_few_at_a_time(world: World, crowd: usi
     }
     assert!((2..=8).contains(&most.load(Ordering::SeqCst)), "{} turns ran at a time", most.load(Ordering::SeqCst));
     assert!(world.watch.most_loads_at_once() <= 4, "{} logs were loaded at a time", world.watch.most_loads_at_once());
-    assert!(live.load(Ordering::SeqCst) < 100, "{} were live at a time", live.load(Ordering::SeqCst));
+    // Those that have a slot, and their parent.
+    assert!(live.load(Ordering::SeqCst) <= 9, "{} were live at a time", live.load(Ordering::SeqCst));
     // Their parent has come once, and has heard of each.
     assert_eq!(epochs(&world, "r"), [EpochEnd::Settled]);
     let heard: usize = events(&world, "r").iter().map(|event| if let Body::NoteJoined { notes, .. } = &event.body { notes.len() } else { 0 }).sum();

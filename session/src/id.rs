@@ -351,6 +351,7 @@ mod tests {
         for other in [prompt_id(&session, "q"), prompt_id(&SessionId::new("t")?, "p"), prompt_id(&SessionId::new("sp")?, "")] {
             assert_ne!(other, prompt_id(&session, "p"));
         }
+        assert_eq!(taken_back_notice_id(&session, &message).to_string(), "67b929ba-d6d6-58ce-91a3-5ad43a41ac2f");
         assert_eq!(chance(7, &session, &message), 7_196_706_363_521_863_724);
         for other in [chance(8, &session, &message), chance(7, &SessionId::new("t")?, &message), chance(7, &session, &MessageId::new("n")?)] {
             assert_ne!(other, chance(7, &session, &message));

@@ -95,6 +95,8 @@ pub(crate) struct Watch(Arc<Mutex<Watched>>);
 #[derive(Default)]
 struct Watched {
     calls: Vec<(String, Call)>,
+    /// How many logs are being read as a whole, and how many were at most.
+    loading: (usize, usize),
     rules: Vec<Rule>,
     around: Option<Hook>,
 }
@@ -132,6 +134,19 @@ impl Watch {
             *counts.entry(call.clone()).or_default() += 1;
         }
         counts
+    }
+
+    /// Returns how many logs were read as a whole at the same time, at most.
+    pub(crate) fn most_loads_at_once(&self) -> usize {
+        self.lock().loading.1
+    }
+
+    /// Counts one who reads a whole log, as long as this is there.
+    pub(crate) fn loading(&self) -> Loading {
+        let (now, most) = &mut self.lock().loading;
+        *now += 1;
+        *most = (*most).max(*now);
+        Loading(self.clone())
     }
 
     /// Lets calls fail: the `nth` from now on, or every one.
@@ -218,6 +233,16 @@ impl Watch {
             }
         }
         plan
+    }
+}
+
+/// Somebody who reads a whole log.
+pub(crate) struct Loading(Watch);
+
+impl Drop for Loading {
+    fn drop(&mut self) {
+        let now = &mut self.0.lock().loading.0;
+        *now = now.saturating_sub(1);
     }
 }
 

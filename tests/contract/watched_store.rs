@@ -74,10 +74,12 @@ struct WatchedReader {
 impl WatchedReader {
     fn of_session<T>(&mut self, id: &SessionId, call: Call, ask: impl FnOnce(&mut dyn Reader) -> Result<T, LoadError>) -> Result<T, LoadError> {
         let plan = self.watch.begin(id.as_str(), call);
+        let loading = (call == Call::Load).then(|| self.watch.loading());
         let answer = match plan.fault {
             Some(fault) => Err(fault.of_session(id)),
             None => ask(&mut *self.reader),
         };
+        drop(loading);
         plan.end(answer)
     }
 

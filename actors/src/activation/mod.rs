@@ -371,8 +371,10 @@ impl ActivationState {
                 next => next,
             };
             let Claim::Turn(claimed) = next else {
+                // With its slot, which no other gets before this one has come to rest: else more sessions come up than come to rest, and all of them are live.
+                let next = self.settle().await;
                 self.slot = Slot::None;
-                return self.settle().await;
+                return next;
             };
             let Some(done) = self.run(myself, &claimed).await else { return Ok(Next::Stay) };
             // A turn that ended at its first poll was too short to keep anybody waiting; a call full of them was not.
@@ -488,7 +490,7 @@ impl ActivationState {
 
     async fn close_turn(&mut self, running: &Running, reason: TurnReason, share: bool) -> Result<Claim, WriteError> {
         self.slot = running.core.end().map_or(Slot::None, Slot::Held);
-        let log = &self.view.log;
+        let log = self.view.log.clone();
         if let Some(error) = log.broken() {
             return Err(error);
         }
@@ -504,8 +506,9 @@ impl ActivationState {
         let (answers, take) = running.answers();
         bodies.extend(answers);
         race_point!("before-turn-end");
-        // Somebody may wait for a slot: give this one up and queue for the next, or a long inbox would starve the others.
-        if share && self.services.slots.available_permits() == 0 {
+        // Somebody may wait for a slot: give this one up and queue for the next, or a long inbox would starve the others. But not to find in the end that there is
+        // nothing more: whoever has nothing to do comes to rest at once, and not behind all who wait to begin.
+        if share && self.services.slots.available_permits() == 0 && self.has_more().await {
             self.slot = Slot::None;
         }
         // A turn that waited when it was cut off has given its slot away: the next one has to ask for one first.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use greenroom_session::{
     event::{Body, EpochEnd},
+    head::Head,
     store::{Refused, StoreError, Traced},
 };
 use tokio::sync::oneshot;
@@ -85,14 +86,24 @@ impl ActivationState {
         }
     }
 
-    /// Asks the store whether anything is left to do; what cannot be asked may have something.
+    /// Tells whether a message waits that opens a turn.
+    pub(super) async fn has_more(&mut self) -> bool {
+        self.view.gate.is_knocked() || self.stored_head().await.is_none_or(|head| head.pending_turns + head.pending_wakes > 0)
+    }
+
+    /// Tells whether anything is left to do; what cannot be asked may have something.
     async fn has_work(&mut self) -> bool {
+        self.stored_head().await.is_none_or(|head| head.has_work())
+    }
+
+    /// Asks the store; what waits is not in the fold of a live session.
+    async fn stored_head(&mut self) -> Option<Head> {
         let header = self.view.header.clone();
-        let head = self.services.readers.read(move |reader| {
+        let described = self.services.readers.read(move |reader| {
             let traced = Traced { id: header.id.clone(), created_at: header.created_at, header: Ok(header) };
             Ok::<_, StoreError>(reader.describe(std::slice::from_ref(&traced), false)?.pop())
         });
-        !matches!(head.await, Ok(Some(Ok(description))) if !description.head.has_work())
+        described.await.ok()??.ok().map(|description| description.head)
     }
 
     async fn close_settled(&mut self) -> Result<(), WriteError> {

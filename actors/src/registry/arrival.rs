@@ -12,7 +12,7 @@ use super::{
     state::RegistryState,
 };
 use crate::{
-    error::{ActivateError, PublishError, WriteError},
+    error::{ActivateError, PublishError},
     live::LiveView,
     occurrence::Occurrence,
     services::Services,
@@ -70,10 +70,7 @@ impl RegistryState {
                 self.end_newcomer(myself, services, &view);
             }
             Ok(None) => {
-                // Whoever waits has a pin. Without one it has given up, and no start would bring the session up for it: this would go on for ever.
-                if !is_pinned {
-                    refuse(std::mem::take(&mut entry.waiting), &ActivateError::Write(WriteError::Ended));
-                }
+                // Whoever waits has a pin. Without one it has given up, and no start would bring the session up for it: that would go on for ever.
                 let again = entry.rewake || is_pinned;
                 self.leave(myself, services, &session, again);
             }

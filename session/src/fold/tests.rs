@@ -231,6 +231,47 @@ fn an_outcome_is_of_the_turn_that_decided_it() {
     assert_eq!(turn(3, None, TurnEnd::error("NO_PAPER", "none")), [true, true, true, false]);
 }
 
+#[test]
+fn a_turn_that_was_cut_off_is_decided_by_the_one_that_serves_its_message_again() {
+    let mut fold = root();
+    let mut turn = |turn: u64, message: Option<&str>, attempt: u32, reason: TurnEnd| {
+        let name = message.map_or_else(|| "note".to_owned(), str::to_owned);
+        let heard = message.filter(|_| attempt == 1).map(asked);
+        for body in [Some(start(turn, &name, attempt)), heard, Some(Body::TurnEnd { turn, reason })].into_iter().flatten() {
+            fold.apply_event(&body.at(fold.head().next_seq, 0)).unwrap();
+        }
+        fold.outcome().cloned()
+    };
+    let failed = TurnEnd::error("NO_PAPER", "none");
+    assert_eq!(turn(1, Some("m"), 1, TurnEnd::Interrupted), Some(TurnEnd::Interrupted));
+    assert_eq!(turn(2, Some("m"), 2, failed.clone()), Some(failed.clone()));
+    // That of a turn which only takes notes is put off as well, and comes to nothing when it completes.
+    assert_eq!(turn(3, None, 1, TurnEnd::Disposed), Some(TurnEnd::Disposed));
+    assert_eq!(turn(4, None, 2, TurnEnd::Completed), Some(failed));
+    assert_eq!(turn(5, Some("n"), 1, TurnEnd::Completed), Some(TurnEnd::Completed));
+}
+
+#[test]
+fn what_is_new_is_what_came_after_the_newest_settlement() {
+    let mut fold = root();
+    let mut go = |body: Body| {
+        fold.apply_event(&body.at(fold.head().next_seq, 0)).unwrap();
+        (fold.settled(), fold.taken_back().count, fold.taken_back().newest.clone())
+    };
+    let withdrawn = |message: &str| Body::MessageWithdrawn { message: id(message), by: "user".into() };
+    let ends = |epoch, reason| Body::ActivationEnd { epoch, reason };
+    let never = Settled::default();
+    go(Body::ActivationStart { epoch: 1 });
+    assert_eq!(go(withdrawn("m")), (never, 1, Some(id("m"))));
+    assert_eq!(go(withdrawn("n")), (never, 2, Some(id("n"))));
+    go(start(1, "o", 1));
+    assert_eq!(go(end(1)), (never, 2, None), "the turn is what is newest");
+    assert_eq!(go(withdrawn("p")), (never, 3, Some(id("p"))));
+    assert_eq!(go(ends(1, EpochEnd::Disposed)), (never, 3, Some(id("p"))), "who is put aside has told nobody");
+    go(Body::ActivationStart { epoch: 2 });
+    assert_eq!(go(ends(2, EpochEnd::Settled)), (Settled { since: 9, turns: 1 }, 0, None));
+}
+
 /// Something that somebody tries to append, made concrete by what the log holds: numbers are right unless they are skewed.
 #[derive(Debug, Clone)]
 struct Try {

@@ -85,7 +85,7 @@ fn judge_notices(logs: &HashMap<SessionId, AuditedLog>, wrong: &mut Vec<String>)
 
 /// Whatever came over a child: when nothing is left to do, its parent was told of what it did last.
 fn judge_told(logs: &HashMap<SessionId, AuditedLog>, wrong: &mut Vec<String>) {
-    for (child, log) in logs {
+    for (child, log) in logs.iter().filter(|(_, log)| !log.is_one_shot) {
         let Some(parent) = log.parent.as_ref().and_then(|parent| logs.get(parent)) else { continue };
         let notice = match &log.newest_taken_back {
             Some(message) => taken_back_notice_id(child, message),
@@ -179,6 +179,8 @@ struct AuditedLog {
     /// Reports by the turn in which they were recorded.
     reports: Vec<(u64, MessageId)>,
     parent: Option<SessionId>,
+    /// Whoever started it waits for its result and is not told that it has settled.
+    is_one_shot: bool,
     effects: BTreeSet<String>,
     pending: BTreeSet<MessageId>,
     /// Requests among what waits.
@@ -221,6 +223,7 @@ impl AuditedLog {
                 }
                 self.live = false;
             }
+            Body::Descriptor(descriptor) => self.is_one_shot = descriptor["mode"] == "one-shot",
             Body::TurnStart { turn, message, attempt } => self.start(seq, *turn, message, *attempt, order_of),
             Body::TurnEnd { turn, reason } => self.end(seq, *turn, reason),
             Body::NoteJoined { turn, notes } => {

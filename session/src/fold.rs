@@ -434,22 +434,7 @@ impl Fold {
                 }
                 self.calls.clear();
             }
-            Body::TurnEnd { turn, reason } => {
-                let end = Some((*turn, reason.clone()));
-                if !reason.is_final() {
-                    // What comes of it is decided by the turn that serves the message again.
-                    self.cut_off = end;
-                } else if self.serving.message.is_some() || *reason != TurnEnd::Completed || self.outcome.is_none() {
-                    self.outcome = end;
-                }
-                if reason.is_final() {
-                    self.cut_off = None;
-                    self.serving_id = None;
-                    self.serving = Serving::default();
-                }
-                self.calls.clear();
-                self.taken_back.newest = None;
-            }
+            Body::TurnEnd { turn, reason } => self.turn_ended(*turn, reason),
             Body::ActivationEnd { reason: EpochEnd::Settled, .. } => {
                 self.settled = Settled { since: event.seq + 1, turns: self.head.turns };
                 self.taken_back = TakenBack::default();
@@ -497,6 +482,23 @@ impl Fold {
             | Body::Opaque(_) => {}
         }
         Ok(())
+    }
+
+    fn turn_ended(&mut self, turn: u64, reason: &TurnEnd) {
+        let end = Some((turn, reason.clone()));
+        if reason.is_final() {
+            self.cut_off = None;
+            if self.serving.message.is_some() || *reason != TurnEnd::Completed || self.outcome.is_none() {
+                self.outcome = end;
+            }
+            self.serving_id = None;
+            self.serving = Serving::default();
+        } else {
+            // What comes of it is decided by the turn that serves the message again.
+            self.cut_off = end;
+        }
+        self.calls.clear();
+        self.taken_back.newest = None;
     }
 
     /// Checks what an event would change of the surface, and what the log before it must hold for it, beyond what the head knows.

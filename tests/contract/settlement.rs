@@ -36,6 +36,7 @@ use crate::{
 crate::on_every_store!(async
     a_parent_stays_for_its_live_children_whoever_came_first,
     a_root_without_a_handle_stays_for_its_children_and_settles_after_them,
+    children_that_wait_to_be_started_keep_their_parent,
     what_fails_at_a_settlement_keeps_nobody_and_is_made_good,
     a_release_that_fails_at_a_settlement_keeps_nobody,
     a_parent_that_cannot_be_told_keeps_no_child,
@@ -137,6 +138,37 @@ async fn a_root_without_a_handle_stays_for_its_children_and_settles_after_them(w
     for id in &order {
         assert_eq!(epochs(world, id), [EpochEnd::Settled]);
     }
+    runtime.shutdown().await;
+    sound(world);
+}
+
+async fn children_that_wait_to_be_started_keep_their_parent(world: &World) {
+    for root in ["r", "s"] {
+        world.root(root);
+    }
+    for child in ["one", "two", "three"] {
+        world.child(child, "r");
+        world.accept(child, "m");
+    }
+    let gate = Gate::new();
+    let runtime = world.start(doer(&gate).max_live(2)).await;
+    let host = runtime.host();
+    let mut occurrences = host.subscribe();
+    // The root and a stranger have both slots when the children are found.
+    for root in ["r", "s"] {
+        host.send(&sid(root), "hold", None).await.unwrap();
+        gate.reached().await;
+    }
+    assert_eq!(runtime.recover(Some(&sid("r"))).await.unwrap().len(), 3);
+    // The stranger keeps its own until the children are done.
+    gate.open(1);
+    for child in ["one", "two", "three", "r"] {
+        host.when_idle(&sid(child)).await.unwrap();
+    }
+    gate.open(1);
+    assert_eq!(host.quiescent(&sid("r")).await.unwrap(), []);
+    let order: Vec<_> = order(&mut occurrences).into_iter().filter(|id| id != "s").collect();
+    assert_eq!((order.len(), order.last().map(String::as_str)), (4, Some("r")), "{order:?}");
     runtime.shutdown().await;
     sound(world);
 }

@@ -112,8 +112,8 @@ async fn a_child_is_there_whole_or_not_at_all(kind: fn() -> World) {
     }
     assert!(absent > 0 && there > 5, "{absent} {there}");
     // In the middle of the write that creates it, wherever that is by now.
-    for late in 1..=24 {
-        kill(kind, 1, late * 100).await;
+    for late in 1..=12 {
+        kill(kind, 1, late * 200).await;
     }
 }
 

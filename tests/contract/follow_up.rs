@@ -143,6 +143,9 @@ async fn a_child_that_waits_for_its_own_is_sent_to_where_it_is(world: &World) {
     sound(world);
 }
 
+const NO: &str = "UNAUTHORIZED";
+const GONE: &str = "NOT_RESUMABLE";
+
 async fn only_the_exact_live_parent_sends_to_its_continuable_children(world: &World) {
     for root in ["r", "stranger"] {
         world.root(root);
@@ -171,8 +174,6 @@ async fn only_the_exact_live_parent_sends_to_its_continuable_children(world: &Wo
         kept.quiescent().await.unwrap();
     }
     let (mine, theirs, stale): (&Agent, &Agent, &Agent) = (&root.agent(), &stranger.agent(), &stale);
-    const NO: &str = "UNAUTHORIZED";
-    const GONE: &str = "NOT_RESUMABLE";
     let before: Vec<_> = ["own", "one-shot", "twice", "played"].map(|id| events(world, id)).into();
     world.watch.clear();
     for (id, by_parent, words) in [

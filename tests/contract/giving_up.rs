@@ -77,7 +77,7 @@ async fn what_was_handed_over_is_served_though_nobody_waits_for_the_answer(world
 }
 
 async fn a_follow_up_that_is_given_up_before_its_acceptance_is_nowhere(world: &World) {
-    for id in ["r", "resident", "cold"] {
+    for id in ["r", "resident", "cold", "colder"] {
         if id == "r" { world.root(id) } else { world.child(id, "r") }
     }
     let gate = Gate::new();
@@ -92,22 +92,25 @@ async fn a_follow_up_that_is_given_up_before_its_acceptance_is_nowhere(world: &W
         assert_eq!(code(root.agent().cancellable(cancelled.clone()).followup(&sid(id), "x").await), "CANCELLED", "{id}");
         assert_eq!(pending(world, id), [], "{id}");
     }
+    let start = root.agent().cancellable(cancelled).start_continuable(Delegate::new("worker", "a child", "begin")).await;
+    assert_eq!(start.unwrap_err().code(), "CANCELLED");
     assert_eq!(world.watch.calls(), std::collections::BTreeMap::from([]), "nothing was read or written for it");
     // In the middle of the look at what is on disk: whoever asked does not wait for the end of the look.
-    for call in [Call::Header, Call::Rows] {
+    for (id, call) in [("cold", Call::Header), ("colder", Call::Rows)] {
         let token = CancellationToken::new();
-        let pause = world.watch.pause("cold", call, 1);
+        let pause = world.watch.pause(id, call, 1);
         let agent = root.agent().cancellable(token.clone());
-        let asks = tokio::spawn(async move { agent.followup(&sid("cold"), "x").await });
+        let asks = tokio::spawn(async move { agent.followup(&sid(id), "x").await });
         pause.reached().await;
         token.cancel();
         assert_eq!(code(asks.await.unwrap()), "CANCELLED", "{call:?}");
         pause.open();
     }
-    let there = world.watch.count("cold", Call::Commit);
     gate.open(9);
     root.quiescent().await.unwrap();
-    assert_eq!((there, story(&events(world, "cold"))), (0, vec![]));
+    for id in ["cold", "colder"] {
+        assert_eq!((world.watch.count(id, Call::Commit), story(&events(world, id))), (0, vec![]));
+    }
     runtime.shutdown().await;
 }
 

@@ -49,17 +49,15 @@ impl Agent {
     async fn send(&self, child: &SessionId, text: String, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
         let services = &self.services;
         self.admitted(child)?;
-        match services.live.get(child) {
-            Some(view) => {
-                self.is_own(child, &view.header)?;
-                takes_followups(child, &view)?;
-            }
-            None => {
-                let stored = self.unless_given_up(stored(services, child)).await.map_err(|barred| barred.delivering(child))?;
-                let (header, verdict) = stored.map_err(|error| unreadable(child, error))?;
-                self.is_own(child, &header)?;
-                is_continuable(child, verdict)?;
-            }
+        // Where a message goes is a matter of who is live, and of nothing else.
+        if let Some(view) = services.live.get(child) {
+            self.is_own(child, &view.header)?;
+            takes_followups(child, &view)?;
+        } else {
+            let stored = self.unless_given_up(stored(services, child)).await.map_err(|barred| barred.delivering(child))?;
+            let (header, verdict) = stored.map_err(|error| unreadable(child, error))?;
+            self.is_own(child, &header)?;
+            is_continuable(child, verdict)?;
         }
         let source = Source::Coordinator { session: self.view.id().clone() };
         let own_id = id.is_some();
@@ -156,10 +154,7 @@ impl Agent {
             }
             let offered = services.accept_and(to, live.as_deref(), parent, message.clone(), &mut *accepted).await;
             drop(pass);
-            let error = match offered {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            };
+            let Err(error) = offered else { return Ok(()) };
             let Some(turn) = self.turn.as_ref().filter(|_| is_full(&error) && waited < services.config.send_patience) else {
                 return Err(if message.kind == MessageKind::Turn { DeliverError::from_write(to, error) } else { DeliverError::from_report(to, error) });
             };

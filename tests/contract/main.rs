@@ -9,6 +9,7 @@ mod cycles;
 #[cfg(feature = "cli")]
 mod damage;
 mod descendants;
+mod drain;
 mod files;
 mod fork;
 mod lifecycle;
@@ -17,6 +18,7 @@ mod listing;
 mod mechanics;
 #[cfg(feature = "cli")]
 mod meet;
+mod overdue;
 #[path = "../../actors/src/tests/pairs.rs"]
 mod pairs;
 mod persistence;

@@ -3,9 +3,9 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use greenroom_actors::{
-    Behavior, Config, Host, Occurrence, OneShotRun, Publication, PublishedSession, RootHandle, System, Turn, TurnEnd, TurnError,
+    Agent, Behavior, Config, Host, Occurrence, OneShotRun, Publication, PublishedSession, RootHandle, System, Turn, TurnEnd, TurnError,
     catalog::{Descendants, Listing},
-    error::{ControlError, DeliverError, ForkError, ListError, PublishError, QueryError, RunError, SystemError},
+    error::{ControlError, DeliverError, DrainError, ForkError, ListError, PublishError, QueryError, RunError, SystemError},
     host::{Cancel, Cancelled, NewRoot, RootError},
     query::{EventLine, EventWindow, Page, SessionRecord, Trace},
 };
@@ -169,6 +169,13 @@ impl RuntimeBuilder {
     #[must_use]
     pub fn interrupt_grace(mut self, grace: Duration) -> Self {
         self.config.interrupt_grace = grace;
+        self
+    }
+
+    /// Bounds how long a shutdown or a drain waits for an end beyond that, before it is given up. Default 10 s.
+    #[must_use]
+    pub fn shutdown_grace(mut self, grace: Duration) -> Self {
+        self.config.shutdown_grace = grace;
         self
     }
 
@@ -511,6 +518,17 @@ impl Runtime {
     /// What was asked may be done all the same.
     pub async fn cancel(&self, session: &SessionId, cancel: Cancel) -> Result<Cancelled, ControlError> {
         self.host.cancel(session, cancel).await
+    }
+
+    /// Ends everything below these agents, children first, and closes it until their epochs have ended. See [`Host::drain`].
+    ///
+    /// # Errors
+    /// [`DrainError`], as [`Host::drain`].
+    ///
+    /// # Cancel safety
+    /// The drain goes on.
+    pub async fn drain(&self, roots: &[Agent]) -> Result<(), DrainError> {
+        self.host.drain(roots).await
     }
 
     /// Waits until a session has nothing to do. See [`Host::when_idle`].

@@ -52,7 +52,7 @@ pub struct Config {
     pub interrupt_grace: Duration,
     /// How often the store is asked for what other processes did.
     pub poll_interval: Duration,
-    /// How long a shutdown waits for the turns under way.
+    /// How long a shutdown or a drain waits for an end, beyond what an interrupted turn may take, before it is given up.
     pub shutdown_grace: Duration,
     /// Most events on either side of the one that a read of an event asks for; from 0 to 2^53 - 1.
     pub read_window_max: u64,

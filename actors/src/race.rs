@@ -90,7 +90,7 @@ pub(crate) mod plan {
     pub(crate) async fn may_stick() {
         let sticks = PLAN.with_borrow_mut(|plan| plan.as_mut().is_some_and(|plan| plan.sticks > 0 && plan.rng.random_range(0..plan.sticks) == 0));
         if sticks {
-            pending().await
+            pending::<()>().await;
         }
     }
 

@@ -156,7 +156,8 @@ impl SupervisorState {
         self.services.begin_draining();
         let (reply, drained) = oneshot::channel();
         if self.services.registry.send_message(RegistryMessage::DrainAll { reply }).is_ok() {
-            let bound = self.config.shutdown_grace + self.config.interrupt_grace;
+            // A second time, for whoever waited for an end that was given up.
+            let bound = (self.config.shutdown_grace + self.config.interrupt_grace) * 2;
             if tokio::time::timeout(bound, drained).await.is_err() {
                 tracing::warn!("some turns did not end in time; they are served again by the next process");
             }

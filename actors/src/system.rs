@@ -83,7 +83,7 @@ impl System {
     pub async fn shutdown(&self) {
         let (reply, done) = oneshot::channel();
         if self.supervisor.send_message(SupervisorMessage::Shutdown { reply }).is_ok() {
-            let bound = self.config.shutdown_grace * 3 + self.config.interrupt_grace + SHUTDOWN_SLACK;
+            let bound = self.config.shutdown_grace * 4 + self.config.interrupt_grace * 2 + SHUTDOWN_SLACK;
             drop(tokio::time::timeout(bound, done).await);
         }
     }

@@ -56,9 +56,16 @@ const fn code(name: &'static str, exit: Exit, help: &'static str) -> Code {
 
 /// Every code of greenroom, in alphabetical order.
 pub(crate) const CODES: &[Code] = &[
+    code("ACTIVATION_CLOSING", Exit::Failed, "its epoch is about to end; ask again through its next one"),
     code("ACTIVATION_FAILED", Exit::Failed, "nothing is lost: what was under way is served again; `greenroom log ID` shows what led to it"),
+    code(
+        "ACTIVATION_OVERDUE",
+        Exit::Failed,
+        "its end did not come and was given up; what it was doing is served again; the behaviour, or what sets it up, blocks",
+    ),
     code("ACTIVATION_SETUP_RELEASE_FAILED", Exit::Failed, "the session ended all the same; the failures say what its set-up has left behind"),
     code("ACTIVATION_SETUP_REVOKED", Exit::Failed, "nothing is lost: the session is started again without what was removed"),
+    code("ACTIVATION_TEARDOWN_FAILED", Exit::Failed, "everybody has ended all the same; the failures say what was left behind"),
     code("AGENT_UNAVAILABLE", Exit::Usage, "this greenroom cannot play an agent of this kind; use a script or a command"),
     code("AGENT_UNKNOWN", Exit::Usage, "run with a program file that has an agent of this name; the messages wait until then"),
     code("ALIAS_TAKEN", Exit::NotAllowed, "give the child another `as`, or send to the one that has it"),
@@ -88,7 +95,7 @@ pub(crate) const CODES: &[Code] = &[
     code("DEPTH_EXCEEDED", Exit::Failed, "raise `max_depth` in the program file, or delegate less deeply"),
     code("DESCRIPTOR_MALFORMED", Exit::Damaged, "the session's descriptor breaks the format; its log shows how"),
     code("DESCRIPTOR_UNSUPPORTED", Exit::Failed, "a newer greenroom wrote this session; use that one"),
-    code("DRAINING", Exit::Failed, "the runtime is shutting down; try again when it runs"),
+    code("DRAINING", Exit::Failed, "the runtime is shutting down, or the tree is being drained; try again when it runs, or when its root has begun anew"),
     code("DUPLICATE_CHILD", Exit::Failed, "choose another id"),
     code("DUPLICATE_PROVIDER", Exit::Usage, "choose another name, or remove the provider that has it"),
     code("EVENT_INVALID", Exit::Failed, "this is a mistake in greenroom; please report it with the log"),

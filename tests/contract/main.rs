@@ -12,6 +12,7 @@ mod damage;
 mod delegating;
 mod descendants;
 mod disposal;
+mod drain;
 mod files;
 mod follow_up;
 mod fork;
@@ -23,6 +24,7 @@ mod mechanics;
 #[cfg(feature = "cli")]
 mod meet;
 mod one_shot;
+mod overdue;
 #[path = "../../actors/src/tests/pairs.rs"]
 mod pairs;
 mod persistence;

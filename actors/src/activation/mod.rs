@@ -345,6 +345,8 @@ impl ActivationState {
     }
 
     async fn go(&mut self, myself: &ActorRef<ActivationMessage>) -> Outcome {
+        // The Registry has just been told that this actor runs, and may be next on this thread: a behaviour that blocks must not take it along.
+        tokio::task::yield_now().await;
         self.view.pair.begin(&self.services, &self.view);
         if std::mem::take(&mut self.asked) {
             self.answer_requests(myself).await?;

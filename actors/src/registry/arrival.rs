@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use greenroom_session::id::SessionId;
 use ractor::ActorRef;
+use tokio::task::AbortHandle;
 
 use super::{
     drain::fence,
@@ -49,6 +50,8 @@ impl RegistryState {
                 let publish = entry.take_host();
                 entry.parent.clone_from(&parent);
                 entry.state = State::Live(view.clone());
+                // From here on it is its end that may be late, not its start.
+                entry.watch.take().inspect(AbortHandle::abort);
                 if let Some(parent) = parent {
                     self.owned.entry(parent).or_default().insert(session);
                 }

@@ -112,14 +112,15 @@ impl RegistryState {
                 self.end_if_due(myself, services, &view);
             }
         }
+        let waiting = std::mem::take(&mut entry.waiting);
         match entry.take_host() {
             // A host that asked while somebody looked for work comes before what that look would be repeated for.
-            Some(publishing) if entry.waiting.is_empty() && !services.is_draining() => self.begin_publication(myself, services, publishing, again),
+            Some(publishing) if waiting.is_empty() && !services.is_draining() => self.begin_publication(myself, services, publishing, again),
             publish => {
                 if again {
-                    self.start(myself, services, session.clone(), entry.parent, entry.waiting);
+                    self.start(myself, services, session.clone(), entry.parent.take(), waiting);
                 } else {
-                    refuse(entry.waiting, &ActivateError::Write(WriteError::Ended));
+                    refuse(waiting, &ActivateError::Write(WriteError::Ended));
                 }
                 if let Some(publishing) = publish {
                     self.publish(myself, services, publishing);

@@ -48,6 +48,10 @@ impl RegistryState {
     /// Ends everybody.
     pub(super) fn drain_all(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>) {
         let all = self.entries.values().filter_map(|entry| entry.view()).cloned().collect();
+        let starting: Vec<_> = self.entries.iter().filter(|(_, entry)| entry.view().is_none()).map(|(session, _)| session.clone()).collect();
+        for session in starting {
+            self.watch(myself, services, &session);
+        }
         self.begin_ends(myself, services, all);
     }
 
@@ -58,9 +62,7 @@ impl RegistryState {
         let left = all.iter().map(|view| view.id().clone()).collect();
         // Those that come up are ended when they do; one that never does is not waited for longer than for an end.
         for session in services.closed.starting(&scopes) {
-            if let Some(entry) = self.entries.get(&session) {
-                watch(myself, services, session, entry.incarnation);
-            }
+            self.watch(myself, services, &session);
         }
         self.drains.push(Draining { scopes, left, failures: Vec::new(), reply });
         self.begin_ends(myself, services, all);
@@ -108,14 +110,23 @@ impl RegistryState {
         if !is_due {
             return;
         }
-        let Some(entry) = self.entries.get_mut(view.id()) else { return };
         // One that settles ends by itself, or stays and is told then.
-        if matches!(entry.state, State::Live(_)) {
+        if self.entries.get(view.id()).is_some_and(|entry| matches!(entry.state, State::Live(_))) {
             view.shut_down();
         }
-        if !std::mem::replace(&mut entry.watched, true) {
-            watch(myself, services, view.id().clone(), entry.incarnation);
-        }
+        self.watch(myself, services, view.id());
+    }
+
+    /// Has somebody tell when it is time to give up on a session.
+    fn watch(&mut self, registry: &ActorRef<RegistryMessage>, services: &Services, session: &SessionId) {
+        let Some(entry) = self.entries.get_mut(session).filter(|entry| entry.watch.is_none()) else { return };
+        let (registry, time) = (registry.clone(), services.config.interrupt_grace + services.config.shutdown_grace);
+        let overdue = RegistryMessage::Overdue { session: session.clone(), incarnation: entry.incarnation };
+        let watch = tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            drop(registry.send_message(overdue));
+        });
+        entry.watch = Some(watch.abort_handle());
     }
 
     /// Notes what went wrong at an end.
@@ -190,15 +201,6 @@ impl RegistryState {
             drop(drain.reply.send(drain.failures));
         }
     }
-}
-
-/// Tells when it is time to give up on a session.
-fn watch(registry: &ActorRef<RegistryMessage>, services: &Services, session: SessionId, incarnation: Incarnation) {
-    let (registry, time) = (registry.clone(), services.config.interrupt_grace + services.config.shutdown_grace);
-    tokio::spawn(async move {
-        tokio::time::sleep(time).await;
-        drop(registry.send_message(RegistryMessage::Overdue { session, incarnation }));
-    });
 }
 
 /// Has another epoch of a session begin and end, which is what keeps one that was given up from writing.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use greenroom_session::id::SessionId;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, task::AbortHandle};
 
 use super::message::Incarnation;
 use crate::{error::ActivateError, live::LiveView, published::Publishing};
@@ -19,8 +19,8 @@ pub(super) struct Entry {
     /// It asked to settle and was refused for its children.
     pub(super) wants_settle: bool,
     pub(super) idle: bool,
-    /// It is known when to give up on its end.
-    pub(super) watched: bool,
+    /// Tells when to give up on its end.
+    pub(super) watch: Option<AbortHandle>,
     pub(super) host: Host,
 }
 
@@ -70,6 +70,14 @@ pub(super) enum State {
     },
     Live(Arc<LiveView>),
     Closing(Arc<LiveView>),
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if let Some(watch) = self.watch.take() {
+            watch.abort();
+        }
+    }
 }
 
 /// Answers those who wait for a session that does not come up.

@@ -127,7 +127,7 @@ impl RegistryState {
             self.owned.entry(parent.clone()).or_default().insert(session.clone());
         }
         let state = State::Starting { asked: false };
-        let entry = Entry { incarnation, parent, state, rewake: false, waiting, wants_settle: false, idle: false, watched: false, host: Host::None };
+        let entry = Entry { incarnation, parent, state, rewake: false, waiting, wants_settle: false, idle: false, watch: None, host: Host::None };
         self.entries.insert(session.clone(), entry);
         services.live.begin(session);
         incarnation

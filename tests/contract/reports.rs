@@ -186,8 +186,12 @@ async fn a_report_that_cannot_be_is_refused_with_a_reason_and_is_nowhere(world: 
     }));
     let runtime = runtime.await;
     let host = runtime.host();
-    let expected =
-        [("c", "given up", "CANCELLED"), ("orphan", "no parent", "PARENT_UNAVAILABLE"), ("c", "an outage", "NOT_DELIVERED"), ("c", "as it should be", "accepted")];
+    let expected = [
+        ("c", "given up", "CANCELLED"),
+        ("orphan", "no parent", "PARENT_UNAVAILABLE"),
+        ("c", "an outage", "NOT_DELIVERED"),
+        ("c", "as it should be", "accepted"),
+    ];
     for (session, text, _) in expected {
         if text == "an outage" {
             world.watch.clear();

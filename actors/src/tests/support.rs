@@ -58,6 +58,8 @@ struct Seen {
     commits: Mutex<u64>,
     /// Which epochs go on, where families are watched.
     families: Mutex<Option<Families>>,
+    /// Which of the commits brought a message.
+    brought: Mutex<HashMap<MessageId, u64>>,
     /// What every system that was started over the store has told.
     told: Mutex<Vec<broadcast::Receiver<Occurrence>>>,
 }
@@ -143,6 +145,11 @@ impl Witness {
         *lock(&self.seen.commits)
     }
 
+    /// Returns which of the commits brought a message; 0 if none did.
+    pub(super) fn brought(&self, message: &MessageId) -> u64 {
+        lock(&self.seen.brought).get(message).copied().unwrap_or(0)
+    }
+
     pub(super) fn events(&self, session: &SessionId) -> Vec<Event> {
         self.store.reader().unwrap().events(session, 0, usize::MAX).unwrap()
     }
@@ -189,7 +196,19 @@ impl Witness {
         if done.is_err() {
             return;
         }
-        *lock(&self.seen.commits) += 1;
+        let commit = {
+            let mut commits = lock(&self.seen.commits);
+            *commits += 1;
+            *commits
+        };
+        let brought = match op {
+            Op::Accept(accept) => Some(&accept.message),
+            Op::Create(create) => create.message.as_ref(),
+            _ => None,
+        };
+        if let Some(message) = brought {
+            lock(&self.seen.brought).entry(message.id.clone()).or_insert(commit);
+        }
         if let Some(families) = &mut *lock(&self.seen.families) {
             let parent_of = |session: &SessionId| self.store.reader().ok()?.header(session).ok()??.parent.clone();
             lock(&self.seen.complaints).extend(families.follow(op, parent_of));

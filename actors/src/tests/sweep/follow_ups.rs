@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::cast::{config, dawdle, look_for_leaks};
 use crate::{
     Agent, Delegate, RootHandle,
-    error::{DeliverError, StartError},
+    error::StartError,
     race::plan::{self, roll},
     tests::{
         audit::audit,
@@ -38,15 +38,25 @@ impl Refused {
 }
 
 /// Sends `count` follow-ups to random children; every other one may be given up.
-async fn follow_up(agent: &Agent, name: &str, children: &[SessionId], count: u32, allowed: &str, ledger: &Ledger, refused: &Refused) {
+async fn follow_up(agent: &Agent, name: &str, children: &[SessionId], count: u32, allowed: &[&str], ledger: &Ledger, refused: &Refused) {
     for number in 0..count {
         dawdle().await;
         let child = &children[usize::try_from(roll(u32::try_from(children.len()).unwrap())).unwrap()];
         let message = MessageId::new(format!("{name} {number}")).unwrap();
         match agent.followup_as(message.clone(), child, format!("{name} {number}")).await {
             Ok(message) => ledger.accepted(name, child, message),
-            Err(error) if error.code() == allowed => lock(&refused.0).push((child.clone(), message)),
+            Err(error) if allowed.contains(&error.code()) => lock(&refused.0).push((child.clone(), message)),
             Err(error) => ledger.complain(format!("{name} could not follow up: {error}")),
+        }
+    }
+}
+
+/// What these senders were told is accepted came with no later commit than this one.
+fn came_before(store: &Witness, ledger: &Ledger, senders: impl Fn(&str) -> bool, last: u64) {
+    for (sender, child, message) in lock(&ledger.accepted).iter().filter(|(sender, ..)| senders(sender)) {
+        let came = store.brought(message);
+        if came > last {
+            lock(&ledger.complaints).push(format!("{message} of {sender} to {child} came with commit {came}, and nothing of it may after {last}"));
         }
     }
 }
@@ -65,17 +75,14 @@ pub(super) fn parent_replaced_while_a_child_resumes(store: &Witness, ledger: &Ar
             drop(first);
             dawdle().await;
             let second: RootHandle = host.resume(&root).await.unwrap();
-            follow_up(&second.agent(), "new", &children, 3, "", ledger, &refused).await;
             // Another epoch means that the old one grants nothing, for good.
-            if second.agent().epoch() != old.epoch() {
-                match old.followup(&children[0], "by whoever was the parent").await {
-                    Err(DeliverError::Unauthorized { .. }) => {}
-                    other => ledger.complain(format!("an epoch that is over sends: {other:?}")),
-                }
-            }
+            let last = (second.agent().epoch() != old.epoch()).then(|| store.commits());
+            follow_up(&second.agent(), "new", &children, 3, &[], ledger, &refused).await;
+            last
         };
-        let sends = ["x", "y"].map(|name| follow_up(&old, name, &children, 3, "UNAUTHORIZED", ledger, &refused));
-        tokio::join!(replaced, join_all(sends));
+        let sends = ["x", "y"].map(|name| follow_up(&old, name, &children, 3, &["UNAUTHORIZED", "ACTIVATION_CLOSING"], ledger, &refused));
+        let (last, _) = tokio::join!(replaced, join_all(sends));
+        came_before(store, ledger, |sender| ["x", "y"].contains(&sender), last.unwrap_or(u64::MAX));
         quiet(&host).await;
         look_for_leaks(&host, ledger);
     });
@@ -92,19 +99,17 @@ pub(super) fn cancel_against_acceptance(store: &Witness, ledger: &Arc<Ledger>) {
         let handle = host.resume(&root).await.unwrap();
         let tokens = [CancellationToken::new(), CancellationToken::new()];
         let gives_up = async {
-            for token in &tokens {
+            let mut last = [0, 0];
+            for (token, last) in tokens.iter().zip(&mut last) {
                 for _ in 0..roll(8) {
                     dawdle().await;
                 }
                 token.cancel();
+                *last = store.commits();
             }
+            last
         };
-        let sends = tokens.each_ref().map(|token| {
-            let agent = handle.agent().cancellable(token.clone());
-            let (children, refused) = (&children, &refused);
-            async move { follow_up(&agent, "x", children, 4, "CANCELLED", ledger, refused).await }
-        });
-        let [one, _] = sends;
+        let one = async { follow_up(&handle.agent().cancellable(tokens[0].clone()), "x", &children, 4, &["CANCELLED"], ledger, &refused).await };
         let starts = async {
             let agent = handle.agent().cancellable(tokens[1].clone());
             for number in 0..3 {
@@ -116,7 +121,9 @@ pub(super) fn cancel_against_acceptance(store: &Witness, ledger: &Arc<Ledger>) {
                 }
             }
         };
-        tokio::join!(gives_up, one, starts);
+        let ([sent, started], ..) = tokio::join!(gives_up, one, starts);
+        came_before(store, ledger, |sender| sender == "x", sent);
+        came_before(store, ledger, |sender| sender.starts_with("start "), started);
         // Whoever has not given up is heard; this also keeps the world from promising nothing.
         follow_up(&handle.agent(), "last", &children, 1, "", ledger, &refused).await;
         drop(handle);

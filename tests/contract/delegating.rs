@@ -7,7 +7,7 @@ use greenroom::{
 };
 use greenroom_session::{
     descriptor::{ModelRoute, ToolFilter},
-    event::{Body, SurfaceOp},
+    event::{Body, Event, SurfaceOp},
     id::SessionId,
     message::text_of,
     store::{Op, Remove},
@@ -413,5 +413,10 @@ async fn a_reserved_id_is_one_child_over_all_turns(world: &World) {
     assert_eq!(root.quiescent().await.unwrap(), []);
     assert_eq!(runtime.host().load(&sid("kept")).await.unwrap().fold.head().turns, 1);
     runtime.shutdown().await;
+    for turn in [1, turns + 1, turns + 2] {
+        assert!(world.reader().header(&sid(&format!("own {turn}"))).unwrap().is_some(), "a key never stands for a child that is reserved");
+        let accepted = |event: &&Event| matches!(&event.body, Body::EffectAccepted { turn: of, id, .. } if (*of, id.as_str()) == (turn, "kept"));
+        assert!(events(world, "r").iter().filter(accepted).count() <= 1, "one effect, however often it is asked for");
+    }
     sound(world);
 }

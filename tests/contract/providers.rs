@@ -376,8 +376,10 @@ async fn a_start_waits_for_its_provider_no_longer_than_somebody_waits_for_it(wor
     let cancel = CancellationToken::new();
     cancel.cancel();
     assert_eq!(refused(&root.agent().cancellable(cancel), delegate("copier")).await, "CANCELLED");
-    assert!(copier.asked().is_empty() && below(world, "r").is_empty());
+    let agent = root.agent();
     runtime.shutdown().await;
+    assert_eq!(refused(&agent, delegate("copier")).await, "UNAUTHORIZED");
+    assert!(copier.asked().is_empty() && below(world, "r").is_empty());
     sound(world);
 }
 

@@ -65,6 +65,7 @@ mod lifecycle;
 mod lineage;
 mod live;
 mod log;
+mod nudge;
 pub mod occurrence;
 mod pins;
 pub mod published;

@@ -65,6 +65,7 @@ mod lifecycle;
 mod lineage;
 mod live;
 mod log;
+mod nudge;
 pub mod occurrence;
 pub mod one_shot;
 mod pins;

@@ -28,6 +28,7 @@ use crate::{
     config::Config,
     journal::{Journal, JournalArgs, JournalHandle},
     live::LiveTable,
+    nudge::Nudge,
     occurrence::Occurrence,
     pins::{Pins, Played},
     provider::Providers,
@@ -152,6 +153,7 @@ impl SupervisorState {
     }
 
     async fn shut_down(&mut self) {
+        let _until_the_end = Nudge::begin();
         self.services.ending.store(true, Ordering::Release);
         self.services.begin_draining();
         let (reply, drained) = oneshot::channel();

@@ -23,6 +23,7 @@ use crate::{
     closed::Scopes,
     error::{ActivateError, TeardownFailure},
     live::LiveView,
+    nudge::Nudge,
     race::race_point,
     services::Services,
     visit::visit,
@@ -42,6 +43,7 @@ pub(super) struct Draining {
     left: HashSet<SessionId>,
     failures: Vec<TeardownFailure>,
     reply: oneshot::Sender<Vec<TeardownFailure>>,
+    _nudge: Nudge,
 }
 
 impl RegistryState {
@@ -64,7 +66,7 @@ impl RegistryState {
         for session in services.closed.starting(&scopes) {
             self.watch(myself, services, &session);
         }
-        self.drains.push(Draining { scopes, left, failures: Vec::new(), reply });
+        self.drains.push(Draining { scopes, left, failures: Vec::new(), reply, _nudge: Nudge::begin() });
         self.begin_ends(myself, services, all);
     }
 

@@ -125,7 +125,7 @@ pub(super) fn cancel_against_acceptance(store: &Witness, ledger: &Arc<Ledger>) {
         came_before(store, ledger, |sender| sender == "x", sent);
         came_before(store, ledger, |sender| sender.starts_with("start "), started);
         // Whoever has not given up is heard; this also keeps the world from promising nothing.
-        follow_up(&handle.agent(), "last", &children, 1, "", ledger, &refused).await;
+        follow_up(&handle.agent(), "last", &children, 1, &[], ledger, &refused).await;
         drop(handle);
         quiet(&host).await;
         look_for_leaks(&host, ledger);

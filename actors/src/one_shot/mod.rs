@@ -285,9 +285,8 @@ impl OneShotRun {
     async fn cancel_one(&self, services: &Services, session: &SessionId, until: Instant) -> Result<(), DisposeError> {
         let how = Cancel { keep_inbox: false, cause: self.by, patience: until.saturating_duration_since(Instant::now()) };
         match cancel(|| self.services.newest(), session, how).await {
-            Ok(_) => Ok(()),
-            // The next round asks the next generation.
-            Err(ControlError::Draining) => Ok(()),
+            // Where a generation is over the next round asks the next one.
+            Ok(_) | Err(ControlError::Draining) => Ok(()),
             Err(ControlError::TimedOut(_)) if *session == self.child && self.is_starting(services) => Ok(()),
             // Whoever stands below counts only as long as it keeps the child from its end.
             Err(ControlError::TimedOut(_) | ControlError::NotFound(_) | ControlError::NotResumable { .. }) if *session != self.child => Ok(()),

@@ -288,7 +288,7 @@ impl OneShotRun {
     async fn cancel_one(&self, services: &Services, session: &SessionId, until: Instant) -> Result<(), DisposeError> {
         let how = Cancel { keep_inbox: false, cause: self.by, patience: until.saturating_duration_since(Instant::now()) };
         match cancel(|| self.services.newest(), session, how).await {
-            // While a generation ends the next round asks the next one.
+            // Where a generation is over the next round asks the next one.
             Ok(_) | Err(ControlError::Draining) => Ok(()),
             Err(ControlError::TimedOut(_)) if *session == self.child && self.is_starting(services) => Ok(()),
             // Whoever stands below counts only as long as it keeps the child from its end.

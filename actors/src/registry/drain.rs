@@ -133,7 +133,13 @@ impl RegistryState {
 
     /// Notes what went wrong at an end.
     pub(super) fn fail(&mut self, session: &SessionId, failures: Vec<Failure>) {
-        self.fail_in(failures, session, |drain| drain.left.contains(session));
+        if failures.is_empty() {
+            return;
+        }
+        let failures: Vec<_> = failures.into_iter().map(|(code, reason)| TeardownFailure { session: session.clone(), code, reason }).collect();
+        for drain in self.drains.iter_mut().filter(|drain| drain.left.contains(session)) {
+            drain.failures.extend(failures.iter().cloned());
+        }
     }
 
     /// Notes that a start came to nothing that is in the way of a drain. Tells whether one is.
@@ -146,17 +152,6 @@ impl RegistryState {
             any = true;
         }
         any
-    }
-
-    fn fail_in(&mut self, failures: Vec<Failure>, session: &SessionId, concerns: impl Fn(&Draining) -> bool) {
-        if failures.is_empty() {
-            return;
-        }
-        let failures = failures.into_iter().map(|(code, reason)| TeardownFailure { session: session.clone(), code, reason });
-        let failures: Vec<_> = failures.collect();
-        for drain in self.drains.iter_mut().filter(|drain| concerns(drain)) {
-            drain.failures.extend(failures.iter().cloned());
-        }
     }
 
     /// Notes that a session has ended, whatever came of it.
@@ -182,9 +177,13 @@ impl RegistryState {
             "its start did not end in time"
         };
         let concerned = services.closed.forget_start(&session);
-        self.fail_in(vec![(OVERDUE, what.to_owned())], &session, |drain| {
-            drain.left.contains(&session) || concerned.as_ref().is_some_and(|lineage| drain.scopes.cover(&session, lineage))
-        });
+        for drain in &mut self.drains {
+            if drain.left.contains(&session) || concerned.as_ref().is_some_and(|lineage| drain.scopes.cover(&session, lineage)) {
+                drain.failures.push(TeardownFailure { session: session.clone(), code: OVERDUE, reason: what.to_owned() });
+                // Until its next epoch has begun and ended, also if it was a start.
+                drain.left.insert(session.clone());
+            }
+        }
         self.leave(myself, services, &session, false);
         fence(myself, services, session);
     }

@@ -8,12 +8,14 @@ use std::{
 
 use greenroom::{Delegate, Runtime, RuntimeBuilder, Turn, TurnEnd as Ended, actors::error::DeliverError};
 use greenroom_session::{
+    descriptor::Descriptor,
     event::Body,
     id::SessionId,
     store::{Op, Remove},
 };
 
 use crate::{
+    author::{Author, descriptor},
     mechanics::{Gate, story},
     publish::{events, sound},
     watched::Call,
@@ -155,14 +157,16 @@ async fn a_child_whose_creation_is_on_its_way_is_waited_for(world: &World) {
     sound(world);
 }
 
-/// `boss` has one child begin and tells it more, on every attempt the same, gives its turn away and waits to be cancelled.
+/// `boss` has one child begin and tells it more, unless it has been noted what came of that; it gives its turn away and waits to be cancelled.
 fn bosses(turns: &Arc<Mutex<Vec<Turn>>>, codes: &Codes, gate: &Gate) -> RuntimeBuilder {
     let (turns, codes, at) = (turns.clone(), codes.clone(), gate.clone());
     World::builder().closure("boss", move |turn: Turn| {
         let (turns, codes, at) = (turns.clone(), codes.clone(), at.clone());
         async move {
             if turn.message().is_some() {
-                twice(&turn, &codes).await;
+                if told(&codes).is_empty() {
+                    begin(&turn, &codes).await;
+                }
                 turns.lock().unwrap_or_else(PoisonError::into_inner).push(turn.clone());
                 at.pass(&turn).await?;
             }
@@ -171,44 +175,58 @@ fn bosses(turns: &Arc<Mutex<Vec<Turn>>>, codes: &Codes, gate: &Gate) -> RuntimeB
     })
 }
 
-async fn twice(turn: &Turn, codes: &Codes) {
+/// Creates a boss with somebody to report to.
+fn boss(world: &World) {
+    world.root("r");
+    world.create(&Author::child("c", "r").described(&Descriptor { agent: "boss".into(), ..descriptor("a boss") }).sealed());
+}
+
+async fn begin(turn: &Turn, codes: &Codes) {
     let start = turn.delegate(Delegate::new("worker", "a child", "begin")).await;
     let mut codes_now = vec![("start", start.as_ref().map_or_else(|error| error.code().to_owned(), |start| format!("existing: {}", start.existing)))];
     if let Ok(start) = &start {
         let send = turn.send_message(&start.child, "more").await;
         codes_now.push(("send", send.map_or_else(|error| error.code().to_owned(), |_| "accepted".into())));
     }
+    let report = turn.report("so far", true).await;
+    codes_now.push(("report", report.map_or_else(|error| error.code().to_owned(), |_| "accepted".into())));
     codes.lock().unwrap_or_else(PoisonError::into_inner).extend(codes_now);
 }
 
 async fn what_was_accepted_before_is_told_to_nobody_whose_turn_is_over(world: &World) {
-    world.root_of("r", "boss");
-    let (turns, codes, gate) = (Arc::default(), Codes::default(), Gate::new());
+    boss(world);
+    let (turns, codes, gate): (Arc<Mutex<Vec<Turn>>>, _, _) = (Arc::default(), Codes::default(), Gate::new());
     let runtime = world.start(bosses(&turns, &codes, &gate)).await;
-    runtime.host().send(&sid("r"), "go", None).await.unwrap();
+    runtime.host().send(&sid("c"), "go", None).await.unwrap();
     gate.reached().await;
-    assert_eq!(told(&codes), ["send accepted", "start existing: false"]);
+    assert_eq!(told(&codes), ["report accepted", "send accepted", "start existing: false"]);
+    turns.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    world.close_after(runtime).await;
+    // The second attempt asks for nothing until it is cut off, too.
+    let runtime = world.start(bosses(&turns, &codes, &gate)).await;
+    runtime.recover(None).await.unwrap();
+    gate.reached().await;
     runtime.shutdown().await;
-    // The log that it knows says that all of it was accepted; it has no right to be told any more.
     let turn = turns.lock().unwrap_or_else(PoisonError::into_inner).remove(0);
-    let child = world.reader().children(Some(&sid("r")), None, 9).unwrap().remove(0).id;
-    let known = events(world, "r").iter().filter(|event| matches!(event.body, Body::EffectAccepted { .. })).count();
-    assert_eq!(known, 2);
+    let child = world.reader().children(Some(&sid("c")), None, 9).unwrap().remove(0).id;
+    // Its log says that all of this was accepted; it has no right to be told any more.
+    assert_eq!(events(world, "c").iter().filter(|event| matches!(event.body, Body::EffectAccepted { .. })).count(), 3);
+    assert_eq!(turn.attempt(), 2);
     assert_eq!(turn.delegate(Delegate::new("worker", "a child", "begin")).await.unwrap_err().code(), "UNAUTHORIZED");
     assert_eq!(turn.send_message(&child, "more").await.unwrap_err().code(), "UNAUTHORIZED");
-    drop(turn);
-    drop(runtime);
+    assert_eq!(turn.report("so far", true).await.unwrap_err().code(), "UNAUTHORIZED");
+    drop((turn, runtime));
     sound(world);
 }
 
 async fn what_was_accepted_before_and_removed_since_is_no_longer_there(world: &World) {
-    world.root_of("r", "boss");
+    boss(world);
     let (turns, codes, gate) = (Arc::default(), Codes::default(), Gate::new());
     let runtime = world.start(bosses(&turns, &codes, &gate)).await;
     let host = runtime.host();
-    host.send(&sid("r"), "go", None).await.unwrap();
+    host.send(&sid("c"), "go", None).await.unwrap();
     gate.reached().await;
-    let child = world.reader().children(Some(&sid("r")), None, 9).unwrap().remove(0).id;
+    let child = world.reader().children(Some(&sid("c")), None, 9).unwrap().remove(0).id;
     host.when_idle(&child).await.unwrap();
     turns.lock().unwrap_or_else(PoisonError::into_inner).clear();
     drop(host);
@@ -218,9 +236,9 @@ async fn what_was_accepted_before_and_removed_since_is_no_longer_there(world: &W
     let runtime = world.start(bosses(&turns, &codes, &gate)).await;
     gate.open(1);
     runtime.recover(None).await.unwrap();
-    runtime.when_idle(&sid("r")).await.unwrap();
-    assert_eq!(told(&codes), ["start SESSION_REMOVED"], "an id is used once");
-    assert_eq!(world.reader().children(Some(&sid("r")), None, 9).unwrap(), []);
+    runtime.when_idle(&sid("c")).await.unwrap();
+    assert_eq!(told(&codes), ["report accepted", "start SESSION_REMOVED"], "an id is used once");
+    assert_eq!(world.reader().children(Some(&sid("c")), None, 9).unwrap(), []);
     turns.lock().unwrap_or_else(PoisonError::into_inner).clear();
     runtime.shutdown().await;
     sound(world);

@@ -9,9 +9,8 @@ use std::sync::{
 };
 
 use greenroom_session::{
-    descriptor::Descriptor,
     event::{EpochEnd, Event, TurnEnd},
-    fold::{DescriptorState, Fold},
+    fold::Fold,
     id::Seq,
     message::text_of,
 };
@@ -59,7 +58,7 @@ impl Pair {
             return;
         }
         services.tell(|| {
-            let (provider, mode) = view.log.look(|fold| descriptor(fold).map(|known| (Arc::from(&*known.provider), known.mode))).unzip();
+            let (provider, mode) = view.log.look(|fold| fold.described().map(|known| (Arc::from(&*known.provider), known.mode))).unzip();
             let parent = view.header.parent.clone();
             Occurrence::Activated { session: view.id().clone(), epoch: view.epoch, parent, provider, mode, resumed: view.epoch > 1 }
         });
@@ -72,7 +71,7 @@ impl Pair {
         }
         services.tell(|| {
             let (outcome, answer) = self.facts(view, reason, cut);
-            let provider = view.log.look(|fold| descriptor(fold).map(|known| Arc::from(&*known.provider)));
+            let provider = view.log.look(|fold| fold.described().map(|known| Arc::from(&*known.provider)));
             let parent = view.header.parent.clone();
             Occurrence::Ended { session: view.id().clone(), epoch: view.epoch, parent, provider, reason, outcome, answer }
         });
@@ -93,12 +92,5 @@ impl Pair {
             };
             (outcome, fold.last_said_since(self.beginning.seq).map(|said| text_of(&said.content).into()))
         })
-    }
-}
-
-fn descriptor(fold: &Fold) -> Option<&Descriptor> {
-    match fold.descriptor() {
-        DescriptorState::One { parsed: Ok(descriptor), .. } => Some(descriptor),
-        _ => None,
     }
 }

@@ -5,7 +5,7 @@ use std::{any::Any, sync::Arc};
 use greenroom_session::{
     descriptor::{Descriptor, ModelRoute, ToolFilter},
     event::{Body, Role, SurfaceMessage},
-    fold::{DescriptorState, Fold},
+    fold::Fold,
     id::{MessageId, SessionId, chance},
     message::{Block, Source, text_of},
     store::{ClaimKind, StoreError},
@@ -140,10 +140,9 @@ impl Turn {
 
     /// Returns what the behaviour was given when the session was created.
     pub fn params(&self) -> Option<Value> {
-        self.core.view.log.look(|fold| match (fold.root(), fold.descriptor()) {
-            (Some(root), _) => root.params.clone(),
-            (None, DescriptorState::One { parsed: Ok(descriptor), .. }) => descriptor.params.clone(),
-            _ => None,
+        self.core.view.log.look(|fold| match fold.root() {
+            Some(root) => root.params.clone(),
+            None => fold.described()?.params.clone(),
         })
     }
 
@@ -164,18 +163,14 @@ impl Turn {
     }
 
     fn described<T>(&self, look: impl FnOnce(&Descriptor) -> Option<T>) -> Option<T> {
-        self.core.view.log.look(|fold| match fold.descriptor() {
-            DescriptorState::One { parsed: Ok(descriptor), .. } => look(descriptor),
-            _ => None,
-        })
+        self.core.view.log.look(|fold| fold.described().and_then(|descriptor| look(descriptor)))
     }
 
     /// Returns the session's label.
     pub fn label(&self) -> Option<String> {
-        self.core.view.log.look(|fold| match (fold.root(), fold.descriptor()) {
-            (Some(root), _) => Some(root.label.clone()),
-            (None, DescriptorState::One { parsed: Ok(descriptor), .. }) => descriptor.label.clone(),
-            _ => None,
+        self.core.view.log.look(|fold| match fold.root() {
+            Some(root) => Some(root.label.clone()),
+            None => fold.described()?.label.clone(),
         })
     }
 

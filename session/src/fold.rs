@@ -262,6 +262,14 @@ impl Fold {
         &self.descriptor
     }
 
+    /// Returns what describes a child, if its log has exactly one descriptor and it can be used.
+    pub fn described(&self) -> Option<&Arc<Descriptor>> {
+        match &self.descriptor {
+            DescriptorState::One { parsed: Ok(descriptor), .. } => Some(descriptor),
+            _ => None,
+        }
+    }
+
     /// Returns what a model sees.
     pub fn surface(&self) -> &Surface {
         &self.surface
@@ -331,21 +339,19 @@ impl Fold {
 
     /// Returns the registered behaviour that plays this session, if its log names one. Nothing plays a fork, whatever its log says.
     pub fn agent(&self) -> Option<&str> {
-        match (&self.root, &self.descriptor) {
+        match &self.root {
             _ if self.header.is_fork() => None,
-            (Some(root), _) => Some(&root.agent),
-            (None, DescriptorState::One { parsed: Ok(descriptor), .. }) => Some(&descriptor.agent),
-            _ => None,
+            Some(root) => Some(&root.agent),
+            None => self.described().map(|descriptor| descriptor.agent.as_str()),
         }
     }
 
     /// Returns the model route that this session was created with, if its log names one. A fork has none.
     pub fn model(&self) -> Option<&ModelRoute> {
-        match (&self.root, &self.descriptor) {
+        match &self.root {
             _ if self.header.is_fork() => None,
-            (Some(root), _) => root.model.as_ref(),
-            (None, DescriptorState::One { parsed: Ok(descriptor), .. }) => descriptor.model.as_ref(),
-            _ => None,
+            Some(root) => root.model.as_ref(),
+            None => self.described()?.model.as_ref(),
         }
     }
 

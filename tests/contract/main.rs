@@ -17,6 +17,8 @@ mod files;
 mod follow_up;
 mod fork;
 mod giving_up;
+mod in_the_way;
+mod last_words;
 mod lifecycle;
 mod limits;
 mod listing;

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use greenroom_session::{
     descriptor::Mode,
     event::TurnEnd,
-    fold::{DescriptorState, Fold},
+    fold::Fold,
     id::{Epoch, SessionId, notice_id, taken_back_notice_id},
     message::{Message, Source, text_of},
     store::{Done, Refused},
@@ -37,10 +37,7 @@ pub(crate) fn notice(fold: &Fold, epoch: Epoch, now: u64) -> Option<Message> {
     if !header.is_subagent() {
         return None;
     }
-    let descriptor = match fold.descriptor() {
-        DescriptorState::One { parsed: Ok(descriptor), .. } => Some(descriptor),
-        _ => None,
-    };
+    let descriptor = fold.described();
     // Whoever started a one-shot child waits for its answer and is not told twice.
     if descriptor.is_some_and(|descriptor| descriptor.mode == Mode::OneShot) {
         return None;

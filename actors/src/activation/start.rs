@@ -8,7 +8,7 @@ use std::{pin::pin, sync::Arc};
 use greenroom_session::{
     check::{Class, lineage},
     descriptor::Mode,
-    fold::{DescriptorState, Fold},
+    fold::Fold,
     header::Header,
     id::SessionId,
     recover::begin_epoch,
@@ -184,8 +184,7 @@ async fn bring_up(
         }
         // What waits is the store's affair from here on.
         fold.forget_inbox();
-        let mode = |fold: &Fold| if let DescriptorState::One { parsed: Ok(descriptor), .. } = fold.descriptor() { Some(descriptor.mode) } else { None };
-        let (header, continuable) = (fold.header().clone(), mode(&fold) == Some(Mode::Continuable));
+        let (header, continuable) = (fold.header().clone(), fold.described().is_some_and(|descriptor| descriptor.mode == Mode::Continuable));
         let fence = Fence { session: session.clone(), epoch };
         let log = Arc::new(SessionLog::new(fold, fence, services.journal.clone(), services.config.clock.clone()));
         let new = NewView { header, epoch, beginning, lineage, continuable, log, installed };

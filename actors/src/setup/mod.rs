@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use greenroom_session::{
     descriptor::Descriptor,
     event::RootOpened,
-    fold::{DescriptorState, Fold},
+    fold::Fold,
     header::Header,
     id::{Epoch, SessionId},
 };
@@ -64,12 +64,8 @@ pub struct Setup {
 impl Setup {
     pub(crate) fn of(fold: &Fold) -> Self {
         let header = fold.header().clone();
-        let descriptor = match fold.descriptor() {
-            DescriptorState::One { parsed: Ok(descriptor), .. } => Some(descriptor.clone()),
-            _ => None,
-        };
         let agent = fold.agent().unwrap_or_default().to_owned();
-        Self { session: header.id.clone(), header, root: fold.root().cloned(), descriptor, agent, epoch: fold.head().epoch + 1 }
+        Self { session: header.id.clone(), header, root: fold.root().cloned(), descriptor: fold.described().cloned(), agent, epoch: fold.head().epoch + 1 }
     }
 
     /// Tells whether the session has lived before.

@@ -17,6 +17,7 @@ mod files;
 mod follow_up;
 mod fork;
 mod giving_up;
+mod killed;
 mod lifecycle;
 mod limits;
 mod listing;

@@ -14,7 +14,7 @@ use ractor::ActorRef;
 use tokio::sync::oneshot;
 
 use super::{
-    entry::{State, refuse},
+    entry::{Entry, State, refuse},
     message::{Incarnation, RegistryMessage},
     state::{RegistryState, is_kept},
 };
@@ -98,6 +98,15 @@ impl RegistryState {
         services.is_draining() || (!view.is_published() && self.is_drained(services, view))
     }
 
+    /// Notes with the parent that a child of it ends before it does and has not settled: it may come back, and the parent with it.
+    pub(super) fn note_cut_off(&self, services: &Services, child: &SessionId, parent: Option<&SessionId>) {
+        if let Some(view) = parent.and_then(|parent| self.entries.get(parent)).and_then(Entry::view)
+            && self.is_to_end(services, view)
+        {
+            view.note_cut_off(child.clone());
+        }
+    }
+
     fn is_drained(&self, services: &Services, view: &LiveView) -> bool {
         services.closed.covers(view.id(), &view.lineage) || self.drains.iter().any(|drain| drain.scopes.cover(view.id(), &view.lineage))
     }
@@ -165,8 +174,9 @@ impl RegistryState {
     pub(super) fn overdue(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, incarnation: Incarnation) {
         let Some(entry) = self.entry(&session, incarnation).filter(|entry| !entry.is_published()) else { return };
         let waiting = std::mem::take(&mut entry.waiting);
-        let view = entry.view().cloned();
+        let (view, parent) = (entry.view().cloned(), entry.parent.clone());
         refuse(waiting, &ActivateError::Draining);
+        self.note_cut_off(services, &session, parent.as_ref());
         tracing::warn!(%session, code = OVERDUE, "a session did not end in time and is given up");
         let what = if let Some(view) = &view {
             view.give_up();

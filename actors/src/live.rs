@@ -58,6 +58,8 @@ pub(crate) struct LiveView {
     ending: AtomicBool,
     /// The turn that runs, for whoever ends it from outside.
     turn: Mutex<Weak<TurnCore>>,
+    /// Children of it that have ended before it, when it was about to end, and have not settled.
+    cut_off: Mutex<Vec<SessionId>>,
 }
 
 /// What a live session is made of.
@@ -94,6 +96,7 @@ impl LiveView {
             pair: Pair::new(beginning),
             ending: AtomicBool::new(false),
             turn: Mutex::default(),
+            cut_off: Mutex::default(),
         }
     }
 
@@ -153,6 +156,16 @@ impl LiveView {
     /// Notes the turn that runs.
     pub(crate) fn runs(&self, core: &Arc<TurnCore>) {
         *self.turn.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(core);
+    }
+
+    /// Notes a child that has ended before this does, and has not settled.
+    pub(crate) fn note_cut_off(&self, child: SessionId) {
+        self.cut_off.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+    }
+
+    /// Returns the children that have ended before this does, and have not settled.
+    pub(crate) fn take_cut_off(&self) -> Vec<SessionId> {
+        std::mem::take(&mut *self.cut_off.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Has whoever plays it end the turn under way and begin no other, until the epoch is ended.

@@ -60,6 +60,11 @@ impl<'a> Waking<'a> {
         self.due = is_there(&done);
         done
     }
+
+    /// Wakes nobody: what is there is a stranger's.
+    pub(crate) fn forget(&mut self) {
+        self.due = false;
+    }
 }
 
 impl Drop for Waking<'_> {

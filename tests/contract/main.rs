@@ -18,6 +18,7 @@ mod follow_up;
 mod fork;
 mod giving_up;
 mod in_the_way;
+mod killed;
 mod last_words;
 mod lifecycle;
 mod limits;

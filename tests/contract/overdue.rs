@@ -161,7 +161,7 @@ fn builder(at: Place, block: &Block, gate: &Gate) -> RuntimeBuilder {
     // A start that blocks keeps the slot that it was given.
     let slots = if at == Place::SetUp { 2 } else { 1 };
     let make = move || Blocked { at, block: block.clone(), gate: gate.clone(), is_child: false };
-    Runtime::builder().behavior("worker", make).max_live(slots).interrupt_grace(Duration::from_millis(20)).shutdown_grace(Duration::from_millis(600))
+    Runtime::builder().behavior("worker", make).max_live(slots).interrupt_grace(Duration::from_millis(20)).shutdown_grace(Duration::from_millis(1_500))
 }
 
 /// Has the child of a root hang, and returns when it does.

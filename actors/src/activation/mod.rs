@@ -143,8 +143,6 @@ pub(crate) struct ActivationState {
     next: Claim,
     running: Option<Running>,
     asked: bool,
-    /// It asked to settle and was refused: children of its are live, or a handle keeps it.
-    waits: bool,
     /// No further turn begins.
     aside: bool,
     shutdown: Option<EpochEnd>,
@@ -251,7 +249,6 @@ impl Actor for Activation {
             slot: args.slot.map_or(Slot::None, Slot::Held),
             running: None,
             asked: args.asked,
-            waits: false,
             aside: false,
             shutdown: None,
             registry: args.registry,
@@ -426,7 +423,6 @@ impl ActivationState {
             return None;
         };
         let turn = *turn;
-        self.waits = false;
         self.services.tell(|| Occurrence::TurnStarted { session: self.view.id().clone(), turn, message: message.clone(), attempt: *attempt });
         let permit = match std::mem::replace(&mut self.slot, Slot::None) {
             Slot::Held(permit) => Some(permit),

@@ -6,9 +6,11 @@
 use std::sync::Arc;
 
 use greenroom_session::{
+    descriptor::Mode,
     event::{Body, EpochEnd},
+    fold::{DescriptorState, Fold},
     head::Head,
-    store::{Refused, StoreError, Traced},
+    store::{Reader, Refused, StoreError, Traced},
 };
 use tokio::sync::oneshot;
 
@@ -40,8 +42,7 @@ impl ActivationState {
             return Ok(Next::Leave(EpochEnd::Failed));
         }
         // Refused: the Registry wakes this Activation when its last child has ended or its last handle is gone.
-        self.waits = !granted.await.unwrap_or(false);
-        if self.waits {
+        if !granted.await.unwrap_or(false) {
             return Ok(Next::Stay);
         }
         self.view.set_ending(true);
@@ -65,17 +66,20 @@ impl ActivationState {
     }
 
     /// Settles an epoch that is put aside, if the parent has something to hear and nothing is left to do: no later epoch would begin by itself and tell it.
-    /// Whoever waits for children does not: what they have left to do comes back to it. Returns false if the epoch is to be disposed of.
+    /// Whoever has children that were cut off does not, if it will hear of one of them: it comes back then. Returns false if the epoch is to be disposed of.
     pub(super) async fn settle_aside(&mut self) -> Result<bool, WriteError> {
-        if self.waits || self.view.log.look(|fold| fold.head().open.is_some()) {
+        if self.view.log.look(|fold| fold.head().open.is_some()) {
             return Ok(false);
         }
         let (epoch, now) = (self.view.epoch, self.services.now());
         let (Some(notice), Some(parent)) = (self.view.log.look(|fold| notice(fold, epoch, now)), self.view.header.parent.clone()) else {
             return Ok(false);
         };
+        if self.has_work().await || self.hears_of_children().await {
+            return Ok(false);
+        }
         // The parent is about to be put aside, too, and not woken: the notice is work that brings it back.
-        if self.has_work().await || told(self.view.id(), self.services.leave_message(&parent, Arc::new(notice)).await).is_err() {
+        if told(self.view.id(), self.services.leave_message(&parent, Arc::new(notice)).await).is_err() {
             return Ok(false);
         }
         race_point!("aside-told");
@@ -84,6 +88,23 @@ impl ActivationState {
             Err(WriteError::Refused(Refused::Pending(_))) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Tells whether a child that was cut off has something left to do, or to tell, and will be told of when that is done. Nobody is told of a one-shot child.
+    async fn hears_of_children(&mut self) -> bool {
+        let (children, behaviors) = (self.view.take_cut_off(), self.services.config.clone());
+        if children.is_empty() {
+            return false;
+        }
+        let look = move |reader: &mut dyn Reader| {
+            let will_tell = |fold: &Fold| {
+                let is_played = fold.agent().is_some_and(|agent| behaviors.behaviors.contains_key(agent));
+                is_played && is_continuable(fold) && (fold.head().has_work() || notice(fold, fold.head().epoch, 0).is_some())
+            };
+            // What cannot be read cannot run.
+            Ok::<_, StoreError>(children.iter().any(|child| reader.folded(child).is_ok_and(|fold| will_tell(&fold))))
+        };
+        self.services.readers.read(look).await.unwrap_or(false)
     }
 
     /// Tells whether a message waits that opens a turn.
@@ -119,6 +140,10 @@ impl ActivationState {
         let grandparent = self.services.live.get(&parent).and_then(|view| view.header.parent.clone());
         told(self.view.id(), self.services.accept(&parent, None, grandparent.as_ref(), Arc::new(notice)).await)
     }
+}
+
+fn is_continuable(fold: &Fold) -> bool {
+    matches!(fold.descriptor(), DescriptorState::One { parsed: Ok(descriptor), .. } if descriptor.mode == Mode::Continuable)
 }
 
 #[cfg(test)]

@@ -219,6 +219,8 @@ async fn set_up(services: &Services, fold: &Fold, shut: &CancellationToken) -> R
     if services.setups.is_empty() {
         return Ok(Installed::default());
     }
+    // Whoever was woken last by this thread runs next on it, and on no other: a contribution that blocks must not keep the Registry from what it was just told.
+    tokio::task::yield_now().await;
     let setup = Setup::of(fold);
     let installed = tokio::select! {
         biased;

@@ -44,20 +44,33 @@ impl Agent {
 
     async fn start_child(&self, delegate: Delegate, mode: Mode) -> Result<Delegated, StartError> {
         let planned = self.plan(&delegate, mode)?;
+        let checked = self.check(&delegate, &planned.descriptor);
         let in_hand = self.in_hand(planned.effect);
-        let (delegated, wake) =
-            if self.was_accepted(planned.effect) { (self.accepted_before(planned).await?, None) } else { self.create(&delegate, planned).await? };
+        let (delegated, wake) = if self.was_accepted(planned.effect) {
+            (self.accepted_before(planned).await?, None)
+        } else if self.unless_given_up(self.is_there(&delegate, &planned)).await?? {
+            // Its creation was accepted and not recorded; whatever has changed since, nobody is asked for it again.
+            (self.accepted_before(planned).await?, Some(None))
+        } else {
+            checked?;
+            let (delegated, wake) = self.create(&delegate, planned).await?;
+            (delegated, Some(wake))
+        };
         // Handed over before the child is woken, so that it is durable before the child's turn: a child that kills the process does not take its
         // parent's progress along.
         if let Some(in_hand) = in_hand {
             in_hand.accepted(EffectKind::Delegate, &delegate.agent, delegated.child.as_str());
         }
-        drop(wake);
+        match wake {
+            // It may have been cut off before its wake.
+            Some(None) => self.services.wake(&delegated.child, Some(self.view.id())),
+            wake => drop(wake),
+        }
         Ok(delegated)
     }
 
-    /// Checks everything that can be told of a delegation by itself, and says who its child would be.
-    fn plan(&self, delegate: &Delegate, mode: Mode) -> Result<Planned, StartError> {
+    /// Checks everything that can be told of a delegation by itself.
+    fn check(&self, delegate: &Delegate, descriptor: &Descriptor) -> Result<(), StartError> {
         let services = &self.services;
         if !services.config.behaviors.contains_key(&delegate.agent) {
             return Err(StartError::AgentUnknown(delegate.agent.clone()));
@@ -67,10 +80,16 @@ impl Agent {
         if depth > max_depth {
             return Err(StartError::Depth { depth, max_depth });
         }
-        let descriptor = delegate.descriptor(mode, None);
         descriptor.check_new()?;
-        check_event(&Body::Descriptor(serde_json::to_value(&descriptor).map_err(|error| malformed(&error))?).at(0, 0))
+        check_event(&Body::Descriptor(serde_json::to_value(descriptor).map_err(|error| malformed(&error))?).at(0, 0))
             .map_err(|error| WriteError::Refused(error.into()))?;
+        Ok(())
+    }
+
+    /// Says who the child of a delegation is.
+    fn plan(&self, delegate: &Delegate, mode: Mode) -> Result<Planned, StartError> {
+        let services = &self.services;
+        let descriptor = delegate.descriptor(mode, None);
         let effect = self.turn.as_ref().map(|turn| {
             let content = delegate.content(mode);
             match (&delegate.key, &delegate.child) {
@@ -88,6 +107,28 @@ impl Agent {
         let source = Source::Coordinator { session: self.view.id().clone() };
         let message = Message::turn(&message, delegate.prompt.clone(), source, services.now())?;
         Ok(Planned { child, message, descriptor, effect })
+    }
+
+    /// Tells whether the child is there although no log says that it was accepted: an earlier attempt was cut off in between, or its id was reserved.
+    async fn is_there(&self, delegate: &Delegate, planned: &Planned) -> Result<bool, StartError> {
+        let parent = &self.view.header;
+        if delegate.child.is_some() {
+            let mut session = NewSession::child(planned.child.clone(), parent.id.clone(), parent.depth);
+            session.cwd.clone_from(&parent.cwd);
+            let mut routed = planned.descriptor.clone();
+            // Its provider, who would know, need not be there any more.
+            routed.model = routed.model.or_else(|| self.view.log.look(|fold| fold.model().cloned()));
+            return self.is_child(&session, &[&planned.descriptor, &routed], &planned.message.id).await;
+        }
+        if self.turn.as_ref().is_none_or(|turn| turn.attempt == 1) {
+            return Ok(false);
+        }
+        // Its id follows from everything that was asked for.
+        let child = planned.child.clone();
+        match self.services.readers.read(move |reader| reader.header(&child)).await {
+            Err(LoadError::NotFound(_) | LoadError::Removed(_)) => Ok(false),
+            found => found.map(|header| header.is_some()).map_err(|error| StartError::Read(Arc::new(error))),
+        }
     }
 
     /// Tells of a child that an earlier attempt created, or this one. Nobody is asked for it again.
@@ -137,7 +178,11 @@ impl Agent {
             Ok(_) => false,
             // What differs can be what was inherited since, and that alone. A derived id follows from everything that was asked for.
             Err(WriteError::Refused(Refused::Exists(_))) if delegate.child.is_none() && effect.is_some() => true,
-            Err(WriteError::Refused(Refused::Exists(_))) if self.is_child(&session, &descriptor, &message_id).await? => true,
+            Err(WriteError::Refused(Refused::Exists(_))) if self.is_child(&session, &[&descriptor], &message_id).await? => true,
+            Err(error @ WriteError::Refused(Refused::Exists(_))) => {
+                wake.forget();
+                return Err(error.into());
+            }
             // Everything else of it has been looked at.
             Err(WriteError::Refused(Refused::Invalid { message, .. })) if inherits => return Err(failed(&provider, &invalid_prefix(message))),
             Err(error) => return Err(error.into()),
@@ -171,8 +216,9 @@ impl Agent {
     }
 
     /// Tells whether a session that is there is the child of this delegation, whatever it has inherited.
-    async fn is_child(&self, session: &NewSession, descriptor: &Arc<Descriptor>, message: &MessageId) -> Result<bool, StartError> {
-        let (mut session, descriptor, message) = (session.clone(), serde_json::to_value(&**descriptor).map_err(|error| malformed(&error))?, message.clone());
+    async fn is_child(&self, session: &NewSession, descriptors: &[&Descriptor], message: &MessageId) -> Result<bool, StartError> {
+        let descriptors: Vec<_> = descriptors.iter().map(serde_json::to_value).collect::<Result<_, _>>().map_err(|error| malformed(&error))?;
+        let (mut session, message) = (session.clone(), message.clone());
         let look = move |reader: &mut dyn Reader| {
             let Some(header) = reader.header(&session.id)? else { return Ok(false) };
             session.seed_length = header.seed_length;
@@ -181,7 +227,7 @@ impl Agent {
                 return Ok(false);
             }
             let own = reader.events(&session.id, header.seed_length, 1)?;
-            Ok(own.first().is_some_and(|event| event.body == Body::Descriptor(descriptor)))
+            Ok(own.first().is_some_and(|event| matches!(&event.body, Body::Descriptor(data) if descriptors.contains(data))))
         };
         match self.services.readers.read(look).await {
             Err(LoadError::NotFound(_) | LoadError::Removed(_)) => Ok(false),

@@ -48,10 +48,14 @@ impl RegistryState {
                 let asked = matches!(entry.state, State::Starting { asked: true });
                 let waiting = std::mem::take(&mut entry.waiting);
                 let publish = entry.take_host();
-                entry.parent.clone_from(&parent);
+                // Whoever woke it may have been wrong about whose child it is.
+                let mistaken = std::mem::replace(&mut entry.parent, parent.clone()).filter(|mistaken| Some(mistaken) != parent.as_ref());
                 entry.state = State::Live(view.clone());
                 // From here on it is its end that may be late, not its start.
                 entry.watch.take().inspect(AbortHandle::abort);
+                if let Some(mistaken) = mistaken {
+                    self.disown(myself, services, &session, &mistaken);
+                }
                 if let Some(parent) = parent {
                     self.owned.entry(parent).or_default().insert(session);
                 }
@@ -81,6 +85,7 @@ impl RegistryState {
                 refuse(std::mem::take(&mut entry.waiting), &error);
                 let parent = entry.parent.clone();
                 self.not_activated(services, &session, &error);
+                self.note_cut_off(services, &session, parent.as_ref());
                 self.leave(myself, services, &session, false);
                 let again = match &error {
                     // Its epoch may have begun all the same, and nobody else looks after what this process holds.

@@ -64,6 +64,9 @@ impl RegistryState {
         let awaited = !entry.waiting.is_empty();
         let wanted = entry.rewake || knocked || pinned || awaited;
         let (is_published, parent, rewake) = (entry.is_published(), entry.parent.clone(), entry.rewake);
+        if reason != EpochEnd::Settled {
+            self.note_cut_off(services, session, parent.as_ref());
+        }
         self.fail(session, failures);
         self.gone(session);
         match reason {
@@ -85,6 +88,27 @@ impl RegistryState {
         }
     }
 
+    /// Notes that a session keeps its parent no longer.
+    pub(super) fn disown(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: &SessionId, parent: &SessionId) {
+        let Some(children) = self.owned.get_mut(parent) else { return };
+        children.remove(session);
+        let was_last = children.is_empty();
+        if was_last {
+            self.owned.remove(parent);
+        }
+        let is_free = !is_kept(&self.owned, &self.entries, parent);
+        if is_free && self.waits.childless.contains_key(parent) {
+            self.waits.changed.insert(parent.clone());
+        }
+        if let Some(Entry { state: State::Live(view), wants_settle, .. }) = self.entries.get_mut(parent) {
+            if is_free && std::mem::take(wants_settle) {
+                view.wake();
+            }
+            let view = view.clone();
+            self.end_if_due(myself, services, &view);
+        }
+    }
+
     /// Removes an entry, and starts the session again if somebody waits for it.
     pub(super) fn leave(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: &SessionId, again: bool) {
         let Some(mut entry) = self.entries.remove(session) else { return };
@@ -92,25 +116,8 @@ impl RegistryState {
         if self.waits.gone.contains_key(session) {
             self.waits.changed.insert(session.clone());
         }
-        if let Some(parent) = &entry.parent
-            && let Some(children) = self.owned.get_mut(parent)
-        {
-            children.remove(session);
-            let was_last = children.is_empty();
-            if was_last {
-                self.owned.remove(parent);
-            }
-            let is_free = !is_kept(&self.owned, &self.entries, parent);
-            if is_free && self.waits.childless.contains_key(parent) {
-                self.waits.changed.insert(parent.clone());
-            }
-            if let Some(Entry { state: State::Live(view), wants_settle, .. }) = self.entries.get_mut(parent) {
-                if is_free && std::mem::take(wants_settle) {
-                    view.wake();
-                }
-                let view = view.clone();
-                self.end_if_due(myself, services, &view);
-            }
+        if let Some(parent) = &entry.parent {
+            self.disown(myself, services, session, parent);
         }
         let waiting = std::mem::take(&mut entry.waiting);
         match entry.take_host() {

@@ -14,7 +14,7 @@ use ractor::ActorRef;
 use tokio::sync::oneshot;
 
 use super::{
-    entry::{State, refuse},
+    entry::{Entry, State, refuse},
     message::{Incarnation, RegistryMessage},
     state::{RegistryState, is_kept},
 };
@@ -98,6 +98,15 @@ impl RegistryState {
         services.is_draining() || (!view.is_published() && self.is_drained(services, view))
     }
 
+    /// Notes with the parent that a child of it ends before it does and has not settled: it may come back, and the parent with it.
+    pub(super) fn note_cut_off(&self, services: &Services, child: &SessionId, parent: Option<&SessionId>) {
+        if let Some(view) = parent.and_then(|parent| self.entries.get(parent)).and_then(Entry::view)
+            && self.is_to_end(services, view)
+        {
+            view.note_cut_off(child.clone());
+        }
+    }
+
     fn is_drained(&self, services: &Services, view: &LiveView) -> bool {
         services.closed.covers(view.id(), &view.lineage) || self.drains.iter().any(|drain| drain.scopes.cover(view.id(), &view.lineage))
     }
@@ -133,7 +142,13 @@ impl RegistryState {
 
     /// Notes what went wrong at an end.
     pub(super) fn fail(&mut self, session: &SessionId, failures: Vec<Failure>) {
-        self.fail_in(failures, session, |drain| drain.left.contains(session));
+        if failures.is_empty() {
+            return;
+        }
+        let failures: Vec<_> = failures.into_iter().map(|(code, reason)| TeardownFailure { session: session.clone(), code, reason }).collect();
+        for drain in self.drains.iter_mut().filter(|drain| drain.left.contains(session)) {
+            drain.failures.extend(failures.iter().cloned());
+        }
     }
 
     /// Notes that a start came to nothing that is in the way of a drain. Tells whether one is.
@@ -148,17 +163,6 @@ impl RegistryState {
         any
     }
 
-    fn fail_in(&mut self, failures: Vec<Failure>, session: &SessionId, concerns: impl Fn(&Draining) -> bool) {
-        if failures.is_empty() {
-            return;
-        }
-        let failures = failures.into_iter().map(|(code, reason)| TeardownFailure { session: session.clone(), code, reason });
-        let failures: Vec<_> = failures.collect();
-        for drain in self.drains.iter_mut().filter(|drain| concerns(drain)) {
-            drain.failures.extend(failures.iter().cloned());
-        }
-    }
-
     /// Notes that a session has ended, whatever came of it.
     pub(super) fn gone(&mut self, session: &SessionId) {
         for drain in &mut self.drains {
@@ -170,8 +174,9 @@ impl RegistryState {
     pub(super) fn overdue(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, session: SessionId, incarnation: Incarnation) {
         let Some(entry) = self.entry(&session, incarnation).filter(|entry| !entry.is_published()) else { return };
         let waiting = std::mem::take(&mut entry.waiting);
-        let view = entry.view().cloned();
+        let (view, parent) = (entry.view().cloned(), entry.parent.clone());
         refuse(waiting, &ActivateError::Draining);
+        self.note_cut_off(services, &session, parent.as_ref());
         tracing::warn!(%session, code = OVERDUE, "a session did not end in time and is given up");
         let what = if let Some(view) = &view {
             view.give_up();
@@ -182,9 +187,13 @@ impl RegistryState {
             "its start did not end in time"
         };
         let concerned = services.closed.forget_start(&session);
-        self.fail_in(vec![(OVERDUE, what.to_owned())], &session, |drain| {
-            drain.left.contains(&session) || concerned.as_ref().is_some_and(|lineage| drain.scopes.cover(&session, lineage))
-        });
+        for drain in &mut self.drains {
+            if drain.left.contains(&session) || concerned.as_ref().is_some_and(|lineage| drain.scopes.cover(&session, lineage)) {
+                drain.failures.push(TeardownFailure { session: session.clone(), code: OVERDUE, reason: what.to_owned() });
+                // Until its next epoch has begun and ended, also if it was a start.
+                drain.left.insert(session.clone());
+            }
+        }
         self.leave(myself, services, &session, false);
         fence(myself, services, session);
     }

@@ -6,8 +6,9 @@ use std::{
 };
 
 use greenroom_session::{
-    event::{Body, Event, TurnEnd as Reason},
+    event::{Body, EpochEnd, Event, TurnEnd as Reason},
     id::{EffectKind, MessageId, Order, SessionId, notice_id, taken_back_notice_id},
+    message::{InboxRecord, MessageKind},
     store::{MessageState, Store},
 };
 
@@ -24,14 +25,21 @@ pub(super) fn audit(store: &Witness, ledger: &Ledger, served: bool) -> Vec<Strin
         if reader.header(&session).unwrap().is_some_and(|header| header.parent.is_some() && header.depth == 0) {
             continue;
         }
-        let mut log = AuditedLog { played: ledger.played.load(Ordering::Relaxed), ..AuditedLog::default() };
-        for event in reader.events(&session, 0, usize::MAX).unwrap() {
+        let mut events = reader.events(&session, 0, usize::MAX).unwrap();
+        // What it inherited is another's; its turns are counted on from there.
+        let own = events.split_off(usize::try_from(reader.header(&session).unwrap().map_or(0, |header| header.seed_length)).unwrap());
+        let turns = events.iter().filter(|event| matches!(event.body, Body::TurnStart { .. })).count();
+        let (events, turns) = (u64::try_from(events.len()).unwrap(), u64::try_from(turns).unwrap());
+        let mut log = AuditedLog { played: ledger.played.load(Ordering::Relaxed), events, turns, ..AuditedLog::default() };
+        for event in own {
             log.read(&event, &mut |id| match reader.message(&session, id).unwrap() {
                 Some(MessageState::Taken(order)) => Some(order),
                 _ => None,
             });
         }
         let inbox = reader.inbox(&session, usize::MAX).unwrap();
+        let is_quiet = |record: &&InboxRecord| record.message.kind == MessageKind::Note && !record.message.wake;
+        log.quiet = inbox.iter().filter(is_quiet).map(|record| record.message.id.clone()).collect();
         log.pending = inbox.iter().map(|record| record.message.id.clone()).collect();
         log.requests = inbox.iter().filter(|record| record.message.control.is_some()).map(|record| record.message.id.clone()).collect();
         log.parent = reader.header(&session).unwrap().and_then(|header| header.parent.clone());
@@ -42,6 +50,7 @@ pub(super) fn audit(store: &Witness, ledger: &Ledger, served: bool) -> Vec<Strin
     judge_promises(&logs, ledger, served, &mut wrong);
     judge_runs(&logs, ledger, &mut wrong);
     judge_notices(&logs, &mut wrong);
+    judge_effects(&logs, &mut |session, message| reader.message(session, message).unwrap().is_some(), &mut wrong);
     if served && !ledger.played.load(Ordering::Relaxed) {
         judge_told(&logs, &mut wrong);
     }
@@ -64,6 +73,27 @@ fn judge_answers(logs: &HashMap<SessionId, AuditedLog>, ledger: &Ledger, wrong: 
         };
         if !right {
             wrong.push(format!("{session}: somebody was told {told:?}, which the log does not bear out"));
+        }
+    }
+}
+
+/// What a turn says it has done to others is there, and of a child that has settled its parent was told.
+fn judge_effects(logs: &HashMap<SessionId, AuditedLog>, is_there: &mut dyn FnMut(&SessionId, &MessageId) -> bool, wrong: &mut Vec<String>) {
+    for (session, log) in logs {
+        for (kind, target, id) in &log.done {
+            let done = match kind {
+                EffectKind::Delegate => logs.get(&SessionId::new(id).unwrap()).is_some_and(|child| child.parent.as_ref() == Some(session)),
+                _ => is_there(&SessionId::new(target).unwrap(), &MessageId::new(id).unwrap()),
+            };
+            if !done {
+                wrong.push(format!("{session}: it says that it did {kind:?} to {target}, which is not there: {id}"));
+            }
+        }
+        let Some(parent) = log.parent.as_ref().filter(|parent| !log.is_one_shot && logs.contains_key(*parent)) else { continue };
+        for turn in &log.settled_after {
+            if !is_there(parent, &notice_id(session, *turn)) && log.withdrawn.is_empty() {
+                wrong.push(format!("{session}: it has settled after turn {turn}, and its parent was not told"));
+            }
         }
     }
 }
@@ -113,7 +143,7 @@ fn judge_promises(logs: &HashMap<SessionId, AuditedLog>, ledger: &Ledger, served
         let waits = log.pending.contains(message) || unfinished;
         match (ends, waits) {
             (1, false) => {}
-            (0, true) if !served => {}
+            (0, true) if !served || log.quiet.contains(message) => {}
             (0, true) => wrong.push(format!("{receiver}: {message} of {sender} still waits")),
             _ => wrong.push(format!("{receiver}: {message} of {sender} has {ends} ends, waits: {waits}")),
         }
@@ -182,7 +212,13 @@ struct AuditedLog {
     /// Whoever started it waits for its result and is not told that it has settled.
     is_one_shot: bool,
     effects: BTreeSet<String>,
+    /// What was done to whom.
+    done: Vec<(EffectKind, String, String)>,
+    /// The newest turn whenever it has settled after one.
+    settled_after: BTreeSet<u64>,
     pending: BTreeSet<MessageId>,
+    /// What waits and wakes nobody.
+    quiet: BTreeSet<MessageId>,
     /// Requests among what waits.
     requests: BTreeSet<MessageId>,
     withdrawn: BTreeSet<MessageId>,
@@ -217,7 +253,10 @@ impl AuditedLog {
                 }
                 (self.epoch, self.live) = (*epoch, true);
             }
-            Body::ActivationEnd { epoch, .. } => {
+            Body::ActivationEnd { epoch, reason } => {
+                if *reason == EpochEnd::Settled && self.turns > 0 {
+                    self.settled_after.insert(self.turns);
+                }
                 if !self.live || *epoch != self.epoch || self.turn.is_some() {
                     self.say(seq, format!("epoch {epoch} ends (live: {}, turn: {:?})", self.live, self.turn));
                 }
@@ -265,8 +304,9 @@ impl AuditedLog {
                     self.say(seq, format!("step {step} ends and was not open"));
                 }
             }
-            Body::EffectAccepted { turn, key, kind, id, .. } => {
+            Body::EffectAccepted { turn, key, kind, target, id, .. } => {
                 self.within(seq, *turn);
+                self.done.push((*kind, target.clone(), id.clone()));
                 if *kind == EffectKind::Report {
                     self.reports.push((*turn, MessageId::new(id).unwrap()));
                 }

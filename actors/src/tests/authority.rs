@@ -2,10 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use greenroom_session::{
+    message::{Message, Source},
+    store::{Accept, Op, Store as _},
+};
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Barrier, PATIENCE, Witness, id, lock, on_paused_time, play, quiet, simple};
-use crate::{Agent, Config, Delegate, Turn, TurnEnd};
+use super::support::{Barrier, PATIENCE, Witness, ends, id, lock, on_paused_time, play, quiet, simple, until};
+use crate::{Agent, Config, Delegate, Occurrence, Turn, TurnEnd};
 
 /// Registers `keeper`, which gives its turn away.
 fn keeper(config: &mut Config) -> Arc<Mutex<Vec<Turn>>> {
@@ -153,4 +157,51 @@ fn an_interrupt_by_the_parent_ends_the_childs_turn_and_its_queue_goes_on() {
     });
     let how: Vec<_> = super::support::ends(&store, &child).into_iter().map(|(text, _, how)| (text, how)).collect();
     assert_eq!(how, [("one".to_owned(), "aborted".to_owned()), ("two".to_owned(), "completed".to_owned())]);
+}
+
+#[test]
+fn an_id_that_is_taken_makes_nobody_a_parent_and_wakes_nobody() {
+    let store = Witness::new();
+    let other = store.root("other", "worker");
+    let taken = store.child(&other, "taken", "worker");
+    let work = Message::turn("work", "work", Source::User, 0).unwrap();
+    store.commit(&[Op::Accept(Accept::new(taken.clone(), work))]).unwrap().remove(0).unwrap();
+    let gate = Barrier::new();
+    let boss = store.root("boss", "boss");
+    let mut config = Config::default();
+    let at = gate.clone();
+    play(&mut config, "worker", move |_| {
+        let at = at.clone();
+        async move {
+            at.pass().await;
+            Ok(TurnEnd::Completed)
+        }
+    });
+    play(&mut config, "boss", |turn: Turn| async move {
+        for name in ["taken", "other"] {
+            let error = turn.delegate(Delegate::new("worker", "l", "p").child(id(name))).await.unwrap_err();
+            assert_eq!(error.code(), "DUPLICATE_CHILD", "{name}");
+        }
+        turn.await_children().await?;
+        Ok(TurnEnd::Completed)
+    });
+    on_paused_time(async {
+        let system = store.system(config).await;
+        let host = system.host();
+        host.send(&other, "work", None).await.unwrap();
+        gate.reached().await;
+        let mut occurrences = host.subscribe();
+        host.send(&boss, "go", None).await.unwrap();
+        until(&mut occurrences, |told| matches!(told, Occurrence::Ended { session, .. } if *session == boss)).await;
+        assert_eq!((ends(&store, &boss), store.opened(&taken)), (vec![("go".to_owned(), 1, "completed".to_owned())], 0));
+        // Whoever is wrong about whose child it is has nobody stay for it.
+        host.send(&boss, "go", None).await.unwrap();
+        host.services().wake(&taken, Some(&boss));
+        gate.reached().await;
+        until(&mut occurrences, |told| matches!(told, Occurrence::Ended { session, .. } if *session == boss)).await;
+        assert_eq!(store.opened(&taken), 1);
+        gate.open(9);
+        quiet(&host).await;
+        assert_eq!(host.live_count(), 0);
+    });
 }

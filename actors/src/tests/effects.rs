@@ -5,14 +5,18 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use futures::future::BoxFuture;
 use greenroom_session::{
     event::Body,
     store::{Done, Op, Remove, Store as _},
 };
 
 use super::audit::audit;
-use super::support::{Barrier, Ledger, Witness, cut_off, ends, id, lock, on_paused_time, play, quiet, simple};
-use crate::{Config, Delegate, Delegated, TurnEnd, TurnError};
+use super::support::{Barrier, Fault, Ledger, Witness, cut_off, ends, id, lock, on_paused_time, play, quiet, simple};
+use crate::{
+    Config, Delegate, Delegated, TurnEnd, TurnError,
+    provider::{Capabilities, Prepare, PrepareError, Prepared, Provider},
+};
 
 /// Returns how many effects a session's log tells of.
 fn effects(store: &Witness, session: &str) -> usize {
@@ -313,4 +317,82 @@ fn what_a_turn_has_done_is_in_its_log_before_whoever_it_did_it_to_is_woken() {
         quiet(&host).await;
     });
     assert_eq!(ends(&store, &root).len(), 1);
+}
+
+/// Has a boss delegate, cuts it off before the log of its turn says so, and returns what the delegation comes to when it is repeated as `changed` has it.
+fn repeated(changed: impl FnOnce(&mut Config), reserved: bool) -> Result<bool, &'static str> {
+    let mut store = Witness::new();
+    let boss = store.root("boss", "boss");
+    let gate = Barrier::new();
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let config = || {
+        let mut config = Config::default();
+        play(&mut config, "worker", |_| async { Ok(TurnEnd::Completed) });
+        let (at, said) = (gate.clone(), said.clone());
+        play(&mut config, "boss", move |turn| {
+            let (at, said) = (at.clone(), said.clone());
+            async move {
+                if turn.message().is_none() {
+                    return Ok(TurnEnd::Completed);
+                }
+                let mut delegate = Delegate::new("worker", "w", "start").provider("once");
+                delegate.child = reserved.then(|| id("reserved"));
+                let delegated = turn.delegate(delegate).await;
+                lock(&said).push(delegated.map(|delegated| (delegated.child, delegated.existing)).map_err(|error| error.code()));
+                at.pass().await;
+                Ok(TurnEnd::Completed)
+            }
+        });
+        config
+    };
+    let lost = Fault {
+        hits: |op| matches!(op, Op::Append(append) if append.events.iter().any(|event| matches!(event.body, Body::EffectAccepted { .. }))),
+        written: false,
+        indeterminate: false,
+    };
+    store.fail(lost);
+    cut_off(&mut store, config(), |host| {
+        let (gate, boss) = (gate.clone(), boss.clone());
+        async move {
+            let _once = host.register_provider("once", Blank).unwrap();
+            host.send(&boss, "go", None).await.unwrap();
+            gate.reached().await;
+        }
+    });
+    assert_eq!(effects(&store, "boss"), 0, "nothing tells of it");
+    gate.open(1);
+    let mut next = config();
+    changed(&mut next);
+    on_paused_time(async {
+        let system = store.system(next).await;
+        system.host().recover(None).await.unwrap();
+        quiet(&system.host()).await;
+    });
+    let said = lock(&said).clone();
+    let child = said[0].clone().unwrap().0;
+    assert_eq!(store.reader().unwrap().children(Some(&boss), None, 9).unwrap().len(), 1);
+    assert_eq!(effects(&store, "boss"), usize::from(said[1].is_ok()));
+    said[1].clone().map(|(again, existing)| again == child && existing)
+}
+
+/// Gives nothing along.
+struct Blank;
+
+impl Provider for Blank {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::all()
+    }
+
+    fn prepare(&self, _: Prepare) -> BoxFuture<'_, Result<Prepared, PrepareError>> {
+        Box::pin(async { Ok(Prepared::default()) })
+    }
+}
+
+#[test]
+fn a_delegation_that_was_accepted_and_not_recorded_is_the_same_whatever_has_changed_since() {
+    for reserved in [false, true] {
+        assert_eq!(repeated(|_| {}, reserved), Ok(true), "its provider is gone, reserved: {reserved}");
+        assert_eq!(repeated(|config| config.max_depth = 0, reserved), Ok(true), "it would be too deep, reserved: {reserved}");
+        assert_eq!(repeated(|config| drop(config.behaviors.remove("worker")), reserved), Ok(true), "nobody would play it, reserved: {reserved}");
+    }
 }

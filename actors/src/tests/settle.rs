@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use greenroom_session::{event::EpochEnd, id::SessionId, message::text_of};
+use greenroom_session::{descriptor::Mode, event::EpochEnd, id::SessionId, message::text_of, store::Store as _};
 
 use super::support::{Barrier, Witness, cut_off, ends, epochs, heard, id, lock, on_paused_time, play, quiet, simple, until};
 use crate::{Config, Delegate, Occurrence, Turn, TurnEnd, host::NewRoot};
@@ -305,4 +305,56 @@ fn an_epoch_without_a_turn_sends_no_notice() {
     });
     assert_eq!(epochs(&store, &child), [EpochEnd::Settled]);
     assert_eq!(heard(&store, &boss), Vec::<String>::new());
+}
+
+#[test]
+fn a_parent_is_told_once_of_a_child_that_a_shutdown_found_waiting_for_a_child_of_its_own() {
+    for mode in [Mode::OneShot, Mode::Continuable] {
+        let mut store = Witness::new();
+        let top = store.root("top", "top");
+        let middle = store.child(&top, "middle", "middle");
+        let gate = Barrier::new();
+        let config = || {
+            let mut config = simple("top");
+            play(&mut config, "middle", move |turn: Turn| async move {
+                let slow = Delegate::new("slow", "slow", "work");
+                match mode {
+                    _ if turn.message().is_none() => {}
+                    Mode::OneShot => drop(turn.agent().start(slow).await?),
+                    Mode::Continuable => drop(turn.delegate(slow).await?),
+                }
+                Ok(TurnEnd::Completed)
+            });
+            let at = gate.clone();
+            play(&mut config, "slow", move |_| {
+                let at = at.clone();
+                async move {
+                    at.pass().await;
+                    Ok(TurnEnd::Completed)
+                }
+            });
+            config
+        };
+        on_paused_time(async {
+            let system = store.system(config()).await;
+            let host = system.host();
+            host.send(&middle, "go", None).await.unwrap();
+            gate.reached().await;
+            host.when_idle(&middle).await.unwrap();
+            system.shutdown().await;
+        });
+        // What is told of it if it comes back only after what is below has come to its end.
+        let early = store.reader().unwrap().inbox(&top, 9).unwrap().len();
+        assert_eq!(early, usize::from(mode == Mode::OneShot), "{mode:?}: nobody will be told of a one-shot child, and nothing bring this one back");
+        store = store.reopen();
+        gate.open(1);
+        on_paused_time(async {
+            let system = store.system(config()).await;
+            let host = system.host();
+            host.recover(None).await.unwrap();
+            quiet(&host).await;
+        });
+        let told = heard(&store, &top).iter().filter(|text| text.contains("middle")).count();
+        assert_eq!(told, 1, "{mode:?}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Thousands of small worlds, each under a schedule that its seed decides.
 
+mod anything;
 mod cancels;
 mod cast;
 mod crashes;

@@ -466,8 +466,9 @@ async fn named_children_are_released_by_their_parent_alone_and_opened_by_its_nex
     cast.hold(&runtime, &["x", "a", "b"]).await;
     let unauthorized = |drained: Result<(), DrainError>| assert_eq!(drained.unwrap_err().code(), "UNAUTHORIZED");
     unauthorized(other.agent().drain_children(&[sid("a")]).await);
-    // A grandchild, itself, nobody; and none is drained if one of them is no child.
-    for wrong in ["x", "r", "nobody"] {
+    // A grandchild, itself, nobody, a fork of it; and none is drained if one of them is no child.
+    world.fork("f", "r");
+    for wrong in ["x", "r", "nobody", "f"] {
         unauthorized(root.agent().drain_children(&[sid("a"), sid(wrong)]).await);
     }
     assert_eq!(held(world), ["a", "b", "r", "s", "x"]);

@@ -11,6 +11,7 @@ use greenroom_session::{
     descriptor::Descriptor,
     event::{Body, Event},
     id::{EffectKey, EffectKind, MessageId},
+    message::{Source, text_of},
     store::{Op, Remove},
 };
 use tokio::sync::broadcast::Receiver;
@@ -25,6 +26,7 @@ use crate::{
 
 crate::on_every_store!(async
     follow_ups_in_a_turn_become_turns_of_their_own_in_the_same_epoch,
+    what_is_heard_says_for_ever_by_whom_it_was_said,
     a_settled_child_is_brought_up_again_by_its_log_alone,
     a_child_that_waits_for_its_own_is_sent_to_where_it_is,
     only_the_exact_live_parent_sends_to_its_continuable_children,
@@ -70,6 +72,24 @@ async fn follow_ups_in_a_turn_become_turns_of_their_own_in_the_same_epoch(world:
     assert_eq!(told, ["turn 1", "prompt", "completed", "turn 2", "first", "completed", "turn 3", "second", "completed"]);
     assert_eq!((count(&events, "activation/start"), ids.iter().collect::<BTreeSet<_>>().len()), (1, 3));
     runtime.shutdown().await;
+    sound(world);
+}
+
+async fn what_is_heard_says_for_ever_by_whom_it_was_said(world: &World) {
+    world.root("r");
+    let runtime = world.runtime().await;
+    let root = runtime.resume(&sid("r")).await.unwrap();
+    let child = root.agent().start_continuable(Delegate::new("worker", "a child", "by delegation")).await.unwrap().child;
+    root.agent().followup(&child, "by its parent").await.unwrap();
+    runtime.host().send(&child, "by its host", None).await.unwrap();
+    root.quiescent().await.unwrap();
+    drop(root);
+    world.close_after(runtime).await;
+    let heard = |event: Event| if let Body::UserMessage(message) = event.body { Some((text_of(&message.content), message.source)) } else { None };
+    let heard: Vec<_> = events(world, child.as_str()).into_iter().filter_map(heard).collect();
+    let parent = Source::Coordinator { session: sid("r") };
+    let expected = [("by delegation", parent.clone()), ("by its parent", parent), ("by its host", Source::User)];
+    assert_eq!(heard, expected.map(|(text, by)| (text.to_owned(), by)));
     sound(world);
 }
 

@@ -7,33 +7,28 @@ mod idle;
 mod one_shot;
 mod provider;
 mod publish;
+mod read;
 mod root;
 mod setup;
+mod work;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use greenroom_session::{
-    digest::{DigestError, StoreDigest},
-    event::Event,
-    fold::Fold,
     header::NewSession,
-    id::{MessageId, Seq, SessionId},
-    listing::Description,
+    id::{MessageId, SessionId},
     message::{Message, Source},
-    store::{Create, Lease, LoadError, Log, MessageState, Op, Refused, StoreError, Traced},
+    store::{Create, Op, Refused},
 };
 use tokio::sync::{broadcast, oneshot, watch};
-use tokio_util::sync::CancellationToken;
 
 use root::Pin;
 
 use crate::{
-    catalog::{self, CatalogMessage, Descendants, Listing},
     control,
-    error::{ActivateError, ControlError, DeliverError, ListError, QueryError, StartError, WriteError},
+    error::{ActivateError, ControlError, DeliverError, StartError, WriteError},
     live::LiveView,
     occurrence::Occurrence,
-    query::{self, EventLine, EventWindow, Page, QueryMessage, SessionPage, Trace, Window},
     registry::RegistryMessage,
     services::Services,
 };
@@ -186,302 +181,6 @@ impl Host {
     /// What was asked may be done all the same.
     pub async fn withdraw(&self, session: &SessionId, message: &MessageId, patience: Duration) -> Result<(), ControlError> {
         control::withdraw(&self.services(), session, message, "user", patience).await
-    }
-
-    /// Lists the children of a session, or the roots and orphans if `None`, without waking any and without writing anything.
-    ///
-    /// With `verify` the logs are read instead of the rows that are derived from them, at the cost of their length. `cancel` gives the listing up.
-    ///
-    /// # Errors
-    /// [`ListError::Query`] if there is no such parent or the store cannot be read, [`ListError::Cancelled`], and [`ListError::QueryUnavailable`] in a system
-    /// without a query service. A child that cannot be described is an entry.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn list(&self, parent: Option<&SessionId>, page: Page, verify: bool, cancel: CancellationToken) -> Result<Listing, ListError> {
-        let services = self.services();
-        let page = Some(page);
-        let listing = catalog::ask(&services, &cancel, |token, reply| match parent {
-            Some(parent) => CatalogMessage::Children { parent: parent.clone(), page, verify, cancel: token, reply },
-            None => CatalogMessage::Roots { page, verify, cancel: token, reply },
-        });
-        listing.await
-    }
-
-    /// Lists everything below a session, each session before its own children, without waking any and without writing anything.
-    ///
-    /// Sessions that a list of children leaves out are left out here too, and what is below them is not. Costs the number of sessions up to the end of the
-    /// page that the limit leaves. A page begins behind the session that its cursor names, wherever that is then.
-    ///
-    /// # Errors
-    /// As [`Host::list`], and [`ListError::Query`] with [`QueryError::StaleCursor`] if the session that the cursor names is gone, or with
-    /// [`QueryError::InvalidCursor`] if it is not below `top`. A session that cannot be described is an entry, and what is below it follows.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn list_descendants(&self, top: &SessionId, page: Page, cancel: CancellationToken) -> Result<Descendants, ListError> {
-        let top = top.clone();
-        catalog::ask(&self.services(), &cancel, |token, reply| CatalogMessage::Descendants { top, page, cancel: token, reply }).await
-    }
-
-    /// Returns where a session comes from and everything that comes from it. Reads the header of each, and no log.
-    ///
-    /// # Errors
-    /// [`QueryError::SessionNotFound`], [`QueryError::InvalidLineage`] if its parents run in a circle, [`QueryError::SourceConflict`] if one of the sessions is live
-    /// and stored with another header, [`QueryError::Cancelled`], [`QueryError::Unavailable`] in a system without a query service, and that the store, or a header
-    /// of the session or its ancestors, cannot be read. A descendant whose header cannot be read says so in its place.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn trace(&self, session: &SessionId, cancel: CancellationToken) -> Result<Trace, QueryError> {
-        let session = session.clone();
-        query::ask(&self.services(), &cancel, |cancel, reply| QueryMessage::Trace { session, cancel, reply }).await
-    }
-
-    /// Lists every session that is stored or live, the newest first, those of one time by id in byte order. Reads the header of each, for every page.
-    ///
-    /// # Errors
-    /// [`QueryError::InvalidLimit`] for a page of nothing, [`QueryError::SourceConflict`] if a session is live and stored with another header,
-    /// [`QueryError::Cancelled`], [`QueryError::Unavailable`] in a system without a query service, and that the store cannot be read. A session whose header
-    /// cannot be read says so in its place, the last one.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn list_sessions(&self, page: Page, cancel: CancellationToken) -> Result<SessionPage, QueryError> {
-        query::ask(&self.services(), &cancel, |cancel, reply| QueryMessage::Sessions { page, cancel, reply }).await
-    }
-
-    /// Lists the events of a session in order, and says of each whether a model sees it. Costs the length of the log.
-    ///
-    /// # Errors
-    /// [`QueryError::InvalidSurface`] if an event cannot follow what came before, [`QueryError::SessionNotFound`], [`QueryError::SourceConflict`] if the header is
-    /// not the live one or changes meanwhile, [`QueryError::Cancelled`], [`QueryError::Unavailable`] in a system without a query service, and what is damaged in
-    /// the log or the store.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn list_events(&self, session: &SessionId, cancel: CancellationToken) -> Result<Vec<EventLine>, QueryError> {
-        let session = session.clone();
-        query::ask(&self.services(), &cancel, |cancel, reply| QueryMessage::Lines { session, cancel, reply }).await
-    }
-
-    /// Returns events of a session from `from` (inclusive), at most `limit`, in order. Whether they follow from what came before is not looked at.
-    ///
-    /// # Errors
-    /// [`QueryError::InvalidLimit`] for a limit of 0, and as [`Host::list_events`], except that no surface is invalid.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn read_events(&self, session: &SessionId, from: Seq, limit: usize, cancel: CancellationToken) -> Result<Vec<Event>, QueryError> {
-        let session = session.clone();
-        query::ask(&self.services(), &cancel, |cancel, reply| QueryMessage::Events { session, from, limit, cancel, reply }).await
-    }
-
-    /// Returns one event with up to `before` and `after` neighbours, at most [`Config::read_window_max`](crate::Config::read_window_max) on either side. Whether
-    /// they follow from what came before is not looked at.
-    ///
-    /// # Errors
-    /// [`QueryError::InvalidWindow`] for more than that, before anything is read; [`QueryError::EventNotFound`], and as [`Host::list_events`], except that no
-    /// surface is invalid.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn read_event(&self, session: &SessionId, seq: Seq, before: u64, after: u64, cancel: CancellationToken) -> Result<EventWindow, QueryError> {
-        let services = self.services();
-        let (session, window) = (session.clone(), Window { seq, before, after });
-        window.check(services.config.read_window_max)?;
-        query::ask(&services, &cancel, |cancel, reply| QueryMessage::Window { session, window, cancel, reply }).await
-    }
-
-    /// Returns a whole session. Costs the length of its log.
-    ///
-    /// # Errors
-    /// As [`Host::list_events`].
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn load(&self, session: &SessionId) -> Result<Log, QueryError> {
-        let session = session.clone();
-        query::ask(&self.services(), &CancellationToken::new(), |cancel, reply| QueryMessage::Load { session, cancel, reply }).await
-    }
-
-    /// Returns what follows from all that a session has done. Costs the length of its log in time, and in memory what a model sees of it and what waits.
-    ///
-    /// # Errors
-    /// As [`Host::list_events`].
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn fold(&self, session: &SessionId) -> Result<Fold, QueryError> {
-        let session = session.clone();
-        query::ask(&self.services(), &CancellationToken::new(), |cancel, reply| QueryMessage::Fold { session, cancel, reply }).await
-    }
-
-    /// Returns the ids that begin with `prefix`, in byte order, at most `limit`.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the store cannot be read.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn find(&self, prefix: &str, limit: usize) -> Result<Vec<SessionId>, StoreError> {
-        let prefix = prefix.to_owned();
-        self.services().readers.read(move |reader| reader.find(&prefix, limit)).await
-    }
-
-    /// Hashes everything that is true in the store: see [`StoreDigest`]. Costs the size of the store, and is the state of one moment only while nobody works.
-    ///
-    /// # Errors
-    /// [`DigestError`] if a session is damaged or the store cannot be read.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn digest(&self) -> Result<StoreDigest, DigestError> {
-        self.services().readers.read(StoreDigest::of).await
-    }
-
-    /// Tells where a message stands; `None` if it was never accepted.
-    ///
-    /// # Errors
-    /// [`LoadError::NotFound`] if there is no such session, or that the store cannot be read.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn message(&self, session: &SessionId, message: &MessageId) -> Result<Option<MessageState>, LoadError> {
-        let (session, message) = (session.clone(), message.clone());
-        self.services().readers.read(move |reader| reader.message(&session, &message)).await
-    }
-
-    /// Wakes the sessions of a tree (of all trees if `None`) that have work and that no live process holds, and those of this process whose epoch broke off and could not
-    /// be followed by another. Returns them in the order in which they
-    /// are woken: those whose turn was cut off first, so that what keeps cutting turns off does not catch the same ones again.
-    ///
-    /// Starts are bounded by the configuration; what cannot run is reported by [`Occurrence::NotActivated`].
-    ///
-    /// # Errors
-    /// [`StoreError`] if the store cannot be read.
-    ///
-    /// # Cancel safety
-    /// Some may have been woken.
-    pub async fn recover(&self, root: Option<&SessionId>) -> Result<Vec<SessionId>, StoreError> {
-        let services = self.services();
-        let root = root.cloned();
-        let (live, played, own) = (services.live.clone(), services.played.clone(), services.store.owner().clone());
-        let found = services
-            .readers
-            .read(move |reader| {
-                let (mut found, mut unread) = (Vec::new(), Vec::new());
-                let mut wanted = reader.runnable(root.as_ref(), usize::MAX)?;
-                // Held by this process, with nobody behind it: no other looks after it.
-                let broken_off = |lease: &Lease| lease.owner == own && !live.is_resident(&lease.session) && played.of(&lease.session).is_none();
-                wanted.extend(reader.leases(root.as_ref())?.into_iter().filter(broken_off).map(|lease| lease.session));
-                for id in wanted {
-                    match reader.header(&id) {
-                        // Nobody but a host plays a fork.
-                        Ok(Some(header)) if header.is_fork() => {}
-                        Ok(Some(header)) => found.push(Traced { id, created_at: header.created_at, header: Ok(header) }),
-                        // Its start says what is wrong with it.
-                        _ => unread.push(id),
-                    }
-                }
-                let described = reader.describe(&found, false)?;
-                let cut_off = |description: &Description| description.head.is_unfinished();
-                let (first, then): (Vec<_>, Vec<_>) = found.into_iter().zip(described).partition(|(_, description)| description.as_ref().is_ok_and(cut_off));
-                // With its parent, which does not settle before every child that was found has had its start.
-                let with_parent = first.into_iter().chain(then).map(|(traced, _)| (traced.id, traced.header.ok().and_then(|header| header.parent.clone())));
-                Ok::<_, StoreError>(with_parent.chain(unread.into_iter().map(|id| (id, None))).collect::<Vec<_>>())
-            })
-            .await?;
-        for (session, parent) in &found {
-            services.wake(session, parent.as_ref());
-        }
-        Ok(found.into_iter().map(|(session, _)| session).collect())
-    }
-
-    /// Returns the leases in a tree, in all trees if `None`: those of this process and of others, live or dead.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the store cannot be read.
-    ///
-    /// # Cancel safety
-    /// Changes nothing.
-    pub async fn leases(&self, root: Option<&SessionId>) -> Result<Vec<Lease>, StoreError> {
-        let root = root.cloned();
-        self.services().readers.read(move |reader| reader.leases(root.as_ref())).await
-    }
-
-    /// Waits until no session of the tree is in a turn, runnable, or held by another live process, and returns the sessions that have work and cannot run.
-    /// A session that cannot be read may have work and counts as one of them.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the store cannot be read.
-    ///
-    /// # Cancel safety
-    /// Changes nothing that a later call would not change.
-    pub async fn quiescent(&self, root: &SessionId) -> Result<Vec<SessionId>, StoreError> {
-        let mut patience = crate::wait::Patience::default();
-        loop {
-            let services = self.services();
-            let (reply, quiet) = oneshot::channel();
-            if services.registry.send_message(RegistryMessage::WhenQuiet { reply }).is_ok() {
-                drop(quiet.await);
-            }
-            let own = services.store.owner().clone();
-            let tree = root.clone();
-            let (runnable, unread, elsewhere) = services
-                .readers
-                .read(move |reader| {
-                    let mut runnable = reader.runnable(Some(&tree), usize::MAX)?;
-                    let leases = reader.leases(Some(&tree))?;
-                    let elsewhere = leases.iter().any(|lease| lease.alive && lease.owner != own);
-                    // A kept root is held by this process, so it is not among the runnable ones.
-                    runnable.extend(leases.into_iter().filter(|lease| lease.owner == own).map(|lease| lease.session));
-                    let (mut with_heads, mut unread) = (Vec::new(), Vec::new());
-                    for id in runnable {
-                        match reader.header(&id) {
-                            // Nobody but a host plays a fork, so nobody waits for what it has to do: notices of what is below it, or a turn that was cut off.
-                            Ok(Some(header)) if header.is_fork() => {}
-                            Ok(Some(header)) => with_heads.push(Traced { id, created_at: header.created_at, header: Ok(header) }),
-                            Ok(None) | Err(LoadError::NotFound(_) | LoadError::Removed(_)) => {}
-                            Err(LoadError::Store(error)) => return Err(error),
-                            Err(_) => unread.push(id),
-                        }
-                    }
-                    let described = reader.describe(&with_heads, false)?;
-                    let mut working = Vec::new();
-                    for (traced, description) in with_heads.into_iter().zip(described) {
-                        match description {
-                            Ok(description) if description.head.has_work() || description.is_runnable() => {
-                                let parent = traced.header.ok().and_then(|header| header.parent.clone());
-                                working.push((traced.id, parent, description.head));
-                            }
-                            Ok(_) | Err(LoadError::NotFound(_) | LoadError::Removed(_)) => {}
-                            // No other try reads it.
-                            Err(_) => unread.push(traced.id),
-                        }
-                    }
-                    Ok::<_, StoreError>((working, unread, elsewhere))
-                })
-                .await?;
-            let mut stuck = unread;
-            let mut woken = false;
-            for (id, parent, head) in runnable {
-                if services.played.of(&id).is_some() {
-                    // Its turns are its host's affair; what waits in its inbox cannot run.
-                    stuck.extend((head.pending_turns + head.pending_wakes > 0).then_some(id));
-                } else if patience.tries(&id, &head) {
-                    drop(services.registry.send_message(RegistryMessage::Wake { session: id, parent }));
-                    woken = true;
-                } else {
-                    stuck.push(id);
-                }
-            }
-            if elsewhere {
-                tokio::time::sleep(services.config.poll_interval).await;
-            } else if !woken {
-                return Ok(stuck);
-            }
-        }
     }
 
     /// Subscribes to what happens in live sessions. A slow subscriber loses the oldest.

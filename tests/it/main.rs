@@ -42,6 +42,8 @@ mod contract;
 mod control;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod crash;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
+mod described;
 mod docs;
 #[cfg(feature = "sqlite")]
 mod facade;

@@ -115,9 +115,36 @@ pub(crate) struct Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         self.closed.lock().passes.remove(&self.number);
-        if self.closed.is_any() {
-            self.closed.0.arrived.notify_waiters();
+        // Also where nothing is closed any more: who waits here may have begun to when it was.
+        self.closed.0.arrived.notify_waiters();
+    }
+}
+
+/// What was on its way when something was closed.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    closed: Closed,
+    numbers: Vec<u64>,
+}
+
+impl Arrivals {
+    /// Waits until all of it has come to its end.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let mut arrived = std::pin::pin!(self.closed.0.arrived.notified());
+            // Heard from before the look on.
+            arrived.as_mut().enable();
+            if self.left().is_empty() {
+                return;
+            }
+            arrived.await;
         }
+    }
+
+    /// Returns for whom some of it is still on its way.
+    pub(crate) fn left(&self) -> Vec<SessionId> {
+        let inner = self.closed.lock();
+        self.numbers.iter().filter_map(|number| inner.passes.get(number)).map(|on| on.session.clone()).collect()
     }
 }
 
@@ -242,23 +269,11 @@ impl Closed {
         inner.passes.remove(&number)?.lineage
     }
 
-    /// Waits until what was let into these scopes to be accepted has come to its end.
-    pub(crate) async fn arrivals(&self, scopes: &Scopes) {
-        loop {
-            let mut arrived = std::pin::pin!(self.0.arrived.notified());
-            // Heard from before the look on.
-            arrived.as_mut().enable();
-            if self.arriving(scopes).is_empty() {
-                return;
-            }
-            arrived.await;
-        }
-    }
-
-    /// Returns for whom something is on its way to these scopes, or may be.
-    pub(crate) fn arriving(&self, scopes: &Scopes) -> Vec<SessionId> {
+    /// Returns what is on its way to be accepted in these scopes, or may be. What is let in from now on is not part of it.
+    pub(crate) fn arrivals(&self, scopes: &Scopes) -> Arrivals {
         let inner = self.lock();
-        inner.passes.values().filter(|on| on.start.is_none() && on.is_bound_for(scopes)).map(|on| on.session.clone()).collect()
+        let is_awaited = |on: &On| on.start.is_none() && on.is_bound_for(scopes);
+        Arrivals { closed: self.clone(), numbers: inner.passes.iter().filter(|(_, on)| is_awaited(on)).map(|(number, _)| *number).collect() }
     }
 
     /// Returns what changes when something is closed.
@@ -302,4 +317,36 @@ pub(crate) async fn lineage_of(services: &Services, session: &SessionId) -> Resu
         None => Ok(None),
     };
     services.readers.read(find).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> SessionId {
+        SessionId::new(text.to_owned()).unwrap()
+    }
+
+    fn below(session: &SessionId) -> Scope {
+        Scope { session: session.clone(), whole: false }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_on_its_way_is_waited_for_also_when_the_closing_has_ended_and_what_comes_later_is_not() {
+        let (closed, root, child) = (Closed::default(), id("root"), id("child"));
+        let lineage = Lineage::default().of_child(&root);
+        let first = closed.enter(&child, Some(&lineage)).unwrap();
+        closed.close(&[below(&root)], &root, 1);
+        let arrivals = closed.arrivals(&[below(&root)].into_iter().collect());
+        let mut ended = tokio_test::task::spawn(arrivals.ended());
+        assert!(ended.poll().is_pending());
+        closed.open(&root, 1);
+        let later = closed.enter(&child, None).unwrap();
+        assert!(ended.poll().is_pending());
+        drop(first);
+        assert!(ended.is_woken(), "nothing is closed any more, and somebody waits for all that");
+        assert!(ended.poll().is_ready(), "what was let in after the closing is nothing that it has to wait for");
+        drop(later);
+        assert!(closed.lock().passes.is_empty() && closed.lock().closings.is_empty());
+    }
 }

@@ -72,17 +72,18 @@ impl Host {
 
 /// Ends everybody in scopes that are closed, and returns when all have ended.
 pub(crate) async fn drain(services: &Services, scopes: Scopes) -> Result<(), DrainError> {
+    let arrivals = services.closed.arrivals(&scopes);
     let (reply, ended) = oneshot::channel();
     // When everything ends in order there is nobody left to ask.
     let over = || if services.is_ending() { Ok(()) } else { Err(DrainError::Ended) };
-    if services.registry.send_message(RegistryMessage::Drain { scopes: scopes.clone(), reply }).is_err() {
+    if services.registry.send_message(RegistryMessage::Drain { scopes, reply }).is_err() {
         return over();
     }
     race_point!("draining");
     let time = services.config.interrupt_grace + services.config.shutdown_grace;
-    let late: Vec<SessionId> = match tokio::time::timeout(time, services.closed.arrivals(&scopes)).await {
+    let late: Vec<SessionId> = match tokio::time::timeout(time, arrivals.ended()).await {
         Ok(()) => Vec::new(),
-        Err(_) => services.closed.arriving(&scopes),
+        Err(_) => arrivals.left(),
     };
     let Ok(mut failures) = ended.await else { return over() };
     failures.extend(late.into_iter().map(|session| TeardownFailure {

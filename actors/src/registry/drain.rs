@@ -39,11 +39,19 @@ const VISITS: usize = 4;
 #[derive(Debug)]
 pub(super) struct Draining {
     scopes: Scopes,
+    /// The last start of anybody before it. Whoever starts there later is refused while it is closed, and belongs to a later epoch of the root when it is not.
+    until: Incarnation,
     /// Who is live there and has not ended.
     left: HashSet<SessionId>,
     failures: Vec<TeardownFailure>,
     reply: oneshot::Sender<Vec<TeardownFailure>>,
     _nudge: Nudge,
+}
+
+impl Draining {
+    fn concerns(&self, view: &LiveView, incarnation: Incarnation) -> bool {
+        incarnation <= self.until && self.scopes.cover(view.id(), &view.lineage)
+    }
 }
 
 impl RegistryState {
@@ -66,7 +74,7 @@ impl RegistryState {
         for session in services.closed.starting(&scopes) {
             self.watch(myself, services, &session);
         }
-        self.drains.push(Draining { scopes, left, failures: Vec::new(), reply, _nudge: Nudge::begin() });
+        self.drains.push(Draining { scopes, until: self.next, left, failures: Vec::new(), reply, _nudge: Nudge::begin() });
         self.begin_ends(myself, services, all);
     }
 
@@ -83,8 +91,8 @@ impl RegistryState {
 
     /// Notes that a session has come up, and ends it if it is one of those that are to end.
     pub(super) fn end_newcomer(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, view: &Arc<LiveView>) {
-        if !view.is_published() {
-            for drain in self.drains.iter_mut().filter(|drain| drain.scopes.cover(view.id(), &view.lineage)) {
+        if let (false, Some(incarnation)) = (view.is_published(), self.incarnation(view.id())) {
+            for drain in self.drains.iter_mut().filter(|drain| drain.concerns(view, incarnation)) {
                 drain.left.insert(view.id().clone());
             }
         }
@@ -108,7 +116,12 @@ impl RegistryState {
     }
 
     fn is_drained(&self, services: &Services, view: &LiveView) -> bool {
-        services.closed.covers(view.id(), &view.lineage) || self.drains.iter().any(|drain| drain.scopes.cover(view.id(), &view.lineage))
+        let by = |incarnation| self.drains.iter().any(|drain| drain.concerns(view, incarnation));
+        services.closed.covers(view.id(), &view.lineage) || self.incarnation(view.id()).is_some_and(by)
+    }
+
+    fn incarnation(&self, session: &SessionId) -> Option<Incarnation> {
+        self.entries.get(session).map(|entry| entry.incarnation)
     }
 
     /// Has an epoch end, if it is to end and nobody below it is left who ends before it.
@@ -203,7 +216,11 @@ impl RegistryState {
         if self.drains.is_empty() {
             return;
         }
-        let is_over = |drain: &mut Draining| drain.left.is_empty() && services.closed.starting(&drain.scopes).is_empty();
+        let entries = &self.entries;
+        let is_over = |drain: &mut Draining| {
+            let is_awaited = |session: &SessionId| entries.get(session).is_some_and(|entry| entry.incarnation <= drain.until);
+            drain.left.is_empty() && !services.closed.starting(&drain.scopes).iter().any(is_awaited)
+        };
         for drain in self.drains.extract_if(.., is_over) {
             for session in drain.scopes.named() {
                 services.closed.done(session);

@@ -23,6 +23,7 @@ use greenroom_session::{
 use ractor::{Actor, ActorProcessingErr, ActorRef, MessagingErr};
 use tokio::sync::oneshot;
 
+use crate::behind::go_behind;
 use crate::error::WriteError;
 
 /// Most operations in one batch.
@@ -325,7 +326,7 @@ impl Actor for Journal {
             }
             JournalMessage::Gather => {
                 state.patience = state.patience.saturating_sub(1);
-                tokio::task::yield_now().await;
+                go_behind().await;
                 state.gather(&myself);
             }
             JournalMessage::Tick => {

@@ -53,6 +53,7 @@
 mod activation;
 pub mod agent;
 pub mod behavior;
+mod behind;
 pub mod catalog;
 mod closed;
 pub mod config;

@@ -40,6 +40,7 @@ use requests::Asker;
 
 use crate::{
     behavior::{Behavior, TurnEnd, TurnError},
+    behind::go_behind,
     control::Answered,
     error::WriteError,
     lifecycle::ACTIVATION_FAILED,
@@ -281,7 +282,7 @@ impl Actor for Activation {
 
     async fn post_stop(&self, _myself: ActorRef<ActivationMessage>, state: &mut ActivationState) -> Result<(), ActorProcessingErr> {
         // Here and not by whoever hears of the end: what is dropped may take its time. Whoever has just been told something goes first.
-        tokio::task::yield_now().await;
+        go_behind().await;
         let behavior = state.behavior.take();
         let dropped = std::panic::catch_unwind(AssertUnwindSafe(|| drop(behavior)));
         if let (Err(panic), Some(guard)) = (dropped, &mut state.guard) {
@@ -343,7 +344,7 @@ impl ActivationState {
 
     async fn go(&mut self, myself: &ActorRef<ActivationMessage>) -> Outcome {
         // The Registry has just been told that this actor runs, and may be next on this thread: a behaviour that blocks must not take it along.
-        tokio::task::yield_now().await;
+        go_behind().await;
         self.view.pair.begin(&self.services, &self.view);
         if std::mem::take(&mut self.asked) {
             self.answer_requests(myself).await?;

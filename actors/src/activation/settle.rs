@@ -18,7 +18,7 @@ use super::{
     ActivationState, Next,
     notice::{notice, told},
 };
-use crate::{error::WriteError, race::race_point, registry::RegistryMessage};
+use crate::{behind::go_behind, error::WriteError, race::race_point, registry::RegistryMessage};
 
 /// How often an Activation without work lets others run before it settles.
 const PATIENCE: usize = 8;
@@ -28,7 +28,7 @@ impl ActivationState {
     pub(super) async fn settle(&mut self) -> Result<Next, WriteError> {
         // Ending an epoch and beginning the next costs many times a turn: whoever is about to deliver goes first.
         for _ in 0..PATIENCE {
-            tokio::task::yield_now().await;
+            go_behind().await;
             if self.view.gate.is_knocked() {
                 // That knock's wake is in the mailbox.
                 return Ok(Next::Stay);

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Activation, ActivationArgs};
 use crate::{
+    behind::go_behind,
     closed::{Pass, is_closed},
     error::{ActivateError, WriteError},
     lifecycle::Beginning,
@@ -220,7 +221,7 @@ async fn set_up(services: &Services, fold: &Fold, shut: &CancellationToken) -> R
         return Ok(Installed::default());
     }
     // Whoever was woken last by this thread runs next on it, and on no other: a contribution that blocks must not keep the Registry from what it was just told.
-    tokio::task::yield_now().await;
+    go_behind().await;
     let setup = Setup::of(fold);
     let installed = tokio::select! {
         biased;

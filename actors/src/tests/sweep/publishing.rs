@@ -84,7 +84,10 @@ async fn play(host: &Host, published: PublishedSession, name: &str, book: &Ledge
     }
     match published.end().await {
         Ok(()) => {
-            if host.services().live.get(published.id()).is_some_and(|view| view.epoch == published.epoch()) {
+            let services = host.services();
+            // The table of a generation that has died is nobody's: its lists have died with it.
+            let is_kept = services.registry.get_status() == ractor::ActorStatus::Running;
+            if is_kept && services.live.get(published.id()).is_some_and(|view| view.epoch == published.epoch()) {
                 book.complain(format!("{} has ended and stands in the table", published.id()));
             }
         }

@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     fn id(text: &str) -> SessionId {
-        SessionId::new(text.to_owned()).unwrap()
+        SessionId::new(text).unwrap()
     }
 
     fn below(session: &SessionId) -> Scope {

@@ -40,6 +40,13 @@ impl RegistryState {
         {
             let view = view.clone();
             entry.state = State::Live(view.clone());
+            // Whoever asked for it while it was on its way out has it now.
+            for reply in std::mem::take(&mut entry.waiting) {
+                drop(reply.send(Ok(view.clone())));
+            }
+            if std::mem::take(&mut entry.rewake) {
+                view.wake();
+            }
             self.end_if_due(myself, services, &view);
         }
     }

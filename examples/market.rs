@@ -16,12 +16,12 @@
 //!   1   100.00    5407    4590    4590
 //!   2   100.81    5253    4744    4744
 //!   3   101.32    5097    1328    1328
-//! seed 7: the digest of all 10101 logs is 0e356fe26c9c70895f89c23d1e48979026fbbee151be81bdf6a213c6a8bb5c42
+//! seed 7: the digest of all 10101 logs is 9f8d8c9857b6818859c6a0ad6c0b22f174afbf04f0dd5c88249efa91c84a08e6
 //!
 //! a small one, twice, and with another seed:
-//! seed 7: the digest of all 301 logs is 1b00ab6f15a1eab3cdccbbb9b62cf9f826b974aec4b32c335b5235f994fe7fb5
-//! seed 7: the digest of all 301 logs is 1b00ab6f15a1eab3cdccbbb9b62cf9f826b974aec4b32c335b5235f994fe7fb5
-//! seed 8: the digest of all 301 logs is 0132b8dd5836fed5fa9c75ff9fc4e36efc4520e2d0fab12659bfa025a34c6e90
+//! seed 7: the digest of all 301 logs is 3a4b4bbfee95bc01afc180c325194b69d3a32362d9e65a822b349c5d4edcef03
+//! seed 7: the digest of all 301 logs is 3a4b4bbfee95bc01afc180c325194b69d3a32362d9e65a822b349c5d4edcef03
+//! seed 8: the digest of all 301 logs is 58271bd2a02d08a0074e715b62641c6d61a28aa9bbf1a93e232694cceb5ec7a7
 //! ```
 #![allow(clippy::print_stdout)]
 

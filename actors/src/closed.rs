@@ -4,7 +4,7 @@
 //! pass is dropped. So whoever closes something knows everybody who came before: nobody slips through between a look and what follows from it.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -38,7 +38,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Inner {
     closings: HashMap<SessionId, Vec<Closing>>,
-    passes: HashMap<u64, On>,
+    /// By number, the oldest first.
+    passes: BTreeMap<u64, On>,
     next: u64,
 }
 
@@ -114,7 +115,9 @@ pub(crate) struct Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.closed.lock().passes.remove(&self.number);
+        let on = self.closed.lock().passes.remove(&self.number);
+        // What it was is dropped when others may be let in again.
+        drop(on);
         // Also where nothing is closed any more: who waits here may have begun to when it was.
         self.closed.0.arrived.notify_waiters();
     }

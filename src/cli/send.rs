@@ -13,7 +13,7 @@ use greenroom::{
         event::TurnEnd,
         limits::MAX_MESSAGE_BYTES,
         listing::{Reason, Verdict},
-        message::{Message, MessageError, Source},
+        message::{Message, MessageError, MessageKind, Source},
         store::{Accept, Done, LoadError, Op, Reader, Store, Traced},
         text::Escaped,
     },
@@ -181,7 +181,7 @@ impl Sent {
         let served = until_served(&mut LogReader::new(&mut *reader, self.receiver.clone(), 0), &self.id, timeout)?;
         let fail = |code: &str, what: String| Failure::new(code.to_owned(), what).fact("message_id", json!(self.id));
         match served {
-            Some(Served::Ended { turn, reason, answer }) => {
+            Served::Ended { turn, reason, answer } => {
                 let document = json!({
                     "message_id": self.id, "turn": turn, "outcome": reason.as_str(), "code": reason.error_code(), "answer": answer,
                 });
@@ -197,15 +197,29 @@ impl Sent {
                 };
                 Err(failure.exit(Exit::Failed).answered(&document))
             }
-            Some(Served::Withdrawn) => Err(fail("MESSAGE_WITHDRAWN", format!("message {} was taken back", self.id))),
-            None => {
+            Served::Withdrawn => Err(fail("MESSAGE_WITHDRAWN", format!("message {} was taken back", self.id))),
+            Served::NotYet { turn } => {
                 let held = reader.leases(None)?.iter().any(|lease| lease.alive && lease.session == self.receiver);
-                let failure = fail("TIMED_OUT", format!("message {} is accepted, but its turn has not ended in time", self.id));
+                let (state, place) = match turn {
+                    Some(turn) => (format!("turn {turn}, which is its own, has not ended in time"), ("turn", json!(turn))),
+                    None => {
+                        let position = position(&mut *reader, &self.receiver, &self.id)?;
+                        (format!("it is number {position} of those that wait"), ("position", json!(position)))
+                    }
+                };
+                let failure = fail("TIMED_OUT", format!("message {} is accepted, and {state}", self.id)).fact(place.0, place.1);
                 let nobody = "nobody runs the session now: `greenroom run FILE.toml --root ROOT` serves it, and the message waits until then";
                 Err(if held { failure } else { failure.help(nobody) })
             }
         }
     }
+}
+
+/// Tells how many messages come before a message gets its turn, itself included.
+fn position(reader: &mut dyn Reader, receiver: &SessionId, id: &MessageId) -> Result<usize, Failure> {
+    let waiting = reader.inbox(receiver, usize::MAX)?;
+    let turns = waiting.iter().filter(|record| record.message.kind == MessageKind::Turn);
+    Ok(1 + turns.take_while(|record| record.message.id != *id).count())
 }
 
 /// Goes up to the root of the tree that a session stands in.

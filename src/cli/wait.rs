@@ -47,22 +47,27 @@ pub(crate) enum Served {
     },
     /// It was taken back before it had a turn.
     Withdrawn,
+    /// The time is over and it is neither.
+    NotYet {
+        /// The turn that has begun for it.
+        turn: Option<u64>,
+    },
 }
 
-/// Follows a log until a message has been served. Returns `None` when the time is over.
-pub(crate) fn until_served(log: &mut LogReader<'_>, message: &MessageId, timeout: Option<Duration>) -> Result<Option<Served>, Failure> {
+/// Follows a log until a message has been served, or the time is over.
+pub(crate) fn until_served(log: &mut LogReader<'_>, message: &MessageId, timeout: Option<Duration>) -> Result<Served, Failure> {
     let began = Instant::now();
     let mut pause = Pause::new()?;
     let mut watch = Watch { message, turn: None, answer: None };
     loop {
         let events = log.more()?;
         if let Some(served) = events.iter().find_map(|event| watch.see(event)) {
-            return Ok(Some(served));
+            return Ok(served);
         }
         if events.is_empty() {
             let left = timeout.map_or(POLL, |timeout| timeout.saturating_sub(began.elapsed()));
             if left.is_zero() {
-                return Ok(None);
+                return Ok(Served::NotYet { turn: watch.turn });
             }
             pause.wait(left.min(POLL));
         }

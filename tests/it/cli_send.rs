@@ -87,18 +87,20 @@ fn what_takes_no_messages_is_said() {
 }
 
 #[test]
-fn a_wait_for_nobody_times_out_with_a_hint() {
+fn a_wait_for_nobody_times_out_with_its_place_and_a_hint() {
     let (desk, _store) = desk();
+    assert_eq!(desk.run(&["send", "child-1", "before", "--message-id", "m-0"]).exit, 0);
     let said = desk.run(&["send", "child-1", "hello", "--message-id", "m-1", "--wait", "--timeout", "0s"]);
     insta::assert_snapshot!(said.all(), @r#"
     exit 3
     message queued as the next turn for subagent child-1
     ---
-    error[TIMED_OUT]: message m-1 is accepted, but its turn has not ended in time
+    error[TIMED_OUT]: message m-1 is accepted, and it is number 2 of those that wait
     help: nobody runs the session now: `greenroom run FILE.toml --root ROOT` serves it, and the message waits until then
     "#);
     let again = desk.run(&["send", "child-1", "hello", "--message-id", "m-1", "--wait", "--timeout", "0s", "--json"]);
     assert_eq!((again.exit, &again.json()["message_id"], &again.json()["error"]["code"]), (3, &json!("m-1"), &json!("TIMED_OUT")));
+    assert_eq!(again.json()["position"], 2, "the same message has kept its place");
     assert_eq!(desk.run(&["send", "child-1", "hello", "--timeout", "1s"]).exit, 2, "a timeout of nothing");
 }
 

@@ -1,6 +1,10 @@
-//! `docs/contract.md` against the tests that it names: none is missing, and no number is left out.
+//! `docs/contract.md` and `docs/reliability.md` against the tests that they name: none is missing, and no number is left out.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
 
 /// The numbers that the document must have, each once.
 const NUMBERS: [std::ops::RangeInclusive<u32>; 7] = [1..=45, 62..=154, 157..=166, 179..=270, 277..=281, 283..=285, 293..=295];
@@ -22,22 +26,33 @@ impl Check {
         !self.text.starts_with("n/a:")
     }
 
-    /// The tests that it names, as file and function.
-    fn tests(&self) -> impl Iterator<Item = (PathBuf, &str)> {
-        self.text.split('`').skip(1).step_by(2).filter_map(|word| {
-            let (file, function) = word.split_once("::")?;
-            let (folder, file) = file.split_once('/')?;
-            let folder = match folder {
-                "contract" => "tests/contract",
-                "it" => "tests/it",
-                "actors" => "actors/src",
-                "session" => "session/src",
-                "store" => "session/tests/store",
-                _ => return None,
-            };
-            Some((root().join(folder).join(file).with_extension("rs"), function))
-        })
+    /// Looks that every test that it names is there, and tells how many it names.
+    fn tests(&self) -> usize {
+        tests(&self.text).map(|(file, function)| assert_is_there(&file, function)).count()
     }
+}
+
+/// The tests that a text names, as file and function.
+fn tests(text: &str) -> impl Iterator<Item = (PathBuf, &str)> {
+    text.split('`').skip(1).step_by(2).filter_map(|word| {
+        let (file, function) = word.split_once("::")?;
+        let (folder, file) = file.split_once('/')?;
+        let folder = match folder {
+            "actors" => "actors/src",
+            "session" => "session/src",
+            "src" => "src",
+            "store" => "session/tests/store",
+            "damage" => "session/tests/damage",
+            "contract" | "faults" | "it" | "processes" => &format!("tests/{folder}"),
+            _ => return None,
+        };
+        Some((root().join(folder).join(file).with_extension("rs"), function))
+    })
+}
+
+fn assert_is_there(file: &Path, function: &str) {
+    let source = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    assert!(source.contains(&format!("fn {function}(")), "{} has no test {function}", file.display());
 }
 
 /// Reads the items, each of which may go on over several lines.
@@ -80,12 +95,7 @@ fn the_contract_names_every_number_and_tests_that_exist() {
     let document = fs::read_to_string(&path).unwrap();
     let checks = checks(&document);
     for check in &checks {
-        let tests: Vec<_> = check.tests().collect();
-        assert!(!tests.is_empty() || !check.applies(), "{:?} names no test", check.numbers);
-        for (file, function) in tests {
-            let source = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{:?}: {}: {error}", check.numbers, file.display()));
-            assert!(source.contains(&format!("fn {function}(")), "{:?}: {} has no test {function}", check.numbers, file.display());
-        }
+        assert!(check.tests() > 0 || !check.applies(), "{:?} names no test", check.numbers);
     }
     let (before, there) = document.split_at(document.find(LIST).unwrap());
     let list = list(&checks);
@@ -93,5 +103,19 @@ fn the_contract_names_every_number_and_tests_that_exist() {
         fs::write(&path, format!("{before}{list}")).unwrap();
     } else {
         assert_eq!(there, list, "GREENROOM_WRITE_DOCS=1 writes it anew");
+    }
+}
+
+#[test]
+fn the_page_on_reliability_names_tests_that_exist_for_every_reported_failure() {
+    let document = fs::read_to_string(root().join("docs/reliability.md")).unwrap();
+    for (file, function) in tests(&document) {
+        assert_is_there(&file, function);
+    }
+    let failures = checks(&document);
+    let numbers: Vec<u32> = failures.iter().flat_map(|failure| failure.numbers.clone()).collect();
+    assert_eq!(numbers, (1..=37).collect::<Vec<_>>());
+    for failure in &failures {
+        assert!(failure.tests() > 0, "{:?} names no test", failure.numbers);
     }
 }

@@ -48,6 +48,8 @@ mod docs;
 #[cfg(feature = "sqlite")]
 mod facade;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod faults;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod guide;
 mod log_format;
 #[cfg(all(feature = "cli", feature = "sqlite"))]

@@ -31,6 +31,8 @@ pub(crate) struct TurnCore {
     ended: AtomicBool,
     slot: Mutex<TurnSlot>,
     effects: Mutex<HashMap<EffectKey, Counted>>,
+    /// The newest effect that the disk did not take.
+    outage: Mutex<Option<WriteError>>,
 }
 
 /// The slot of a turn. While any part of the turn waits for others the turn holds none: whom it waits for may need it.
@@ -155,6 +157,7 @@ impl TurnCore {
             ended: AtomicBool::new(false),
             slot: Mutex::new(TurnSlot { permit: slot, waits: 0, ended: false }),
             effects: Mutex::default(),
+            outage: Mutex::default(),
         })
     }
 
@@ -209,6 +212,18 @@ impl TurnCore {
     pub(crate) fn named_effect(&self, kind: EffectKind, target: &str, name: &[u8]) -> Effect {
         let key = EffectKey::new(self.view.id(), &self.message, kind, target, name, 0);
         Effect { key, first: key, number: 0 }
+    }
+
+    /// Notes that an effect was not written, if it is the disk that did not take it.
+    pub(crate) fn not_written(&self, error: &WriteError) {
+        if error.is_outage() {
+            *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        }
+    }
+
+    /// Returns the outage that a turn has failed of, which gave its error this code.
+    pub(crate) fn outage(&self, code: &str) -> Option<WriteError> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner).take_if(|outage| outage.code() == code)
     }
 
     /// Tells whether the log says that an effect was accepted, by an earlier attempt or this one. Then nothing needs to be done again.

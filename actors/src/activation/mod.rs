@@ -474,17 +474,37 @@ impl ActivationState {
             Some(behavior) => behavior,
             None => self.new_behavior(),
         });
+        let mut outage = None;
         let reason = running.ended_by.clone().unwrap_or_else(|| match done.result {
             TurnResult::Ended(Ok(TurnEnd::Completed)) => TurnReason::Completed,
             TurnResult::Ended(Ok(TurnEnd::MaxTokens)) => TurnReason::MaxTokens,
             // What it was refused since it is put aside is no failure of its own: it is served again.
             TurnResult::Ended(Err(error)) if error.code == DRAINING && self.is_aside() => TurnReason::Disposed,
-            TurnResult::Ended(Err(error)) => TurnReason::Error { code: error.code, message: error.message },
+            TurnResult::Ended(Err(error)) => {
+                outage = running.core.outage(&error.code);
+                self.failed(error, outage.as_ref())
+            }
             TurnResult::Panicked(message) => TurnReason::error("PANIC", message),
         });
+        let again = outage.filter(|_| !reason.is_final());
         self.next = self.close_turn(&running, reason, share).await?;
         running.tell_callers();
-        Ok(())
+        // Not at once: the disk may need a moment. The next epoch serves it again.
+        again.map_or(Ok(()), Err)
+    }
+
+    /// Says how a turn has ended that failed. What the disk did not take is no failure of its own: it is served again, after a disk without room however often,
+    /// else as often as if the process had ended.
+    fn failed(&self, error: TurnError, outage: Option<&WriteError>) -> TurnReason {
+        let may_go_on = || {
+            let most = self.services.config.max_attempts;
+            self.view.log.look(|fold| fold.head().open.as_ref().is_some_and(|open| open.progress || open.wasted + 1 < most))
+        };
+        match outage {
+            Some(outage) if outage.is_full() => TurnReason::Disposed,
+            Some(_) if may_go_on() => TurnReason::Interrupted,
+            _ => TurnReason::Error { code: error.code, message: error.message },
+        }
     }
 
     async fn close_turn(&mut self, running: &Running, reason: TurnReason, share: bool) -> Result<Claim, WriteError> {
@@ -511,7 +531,7 @@ impl ActivationState {
             self.slot = Slot::None;
         }
         // A turn that waited when it was cut off has given its slot away: the next one has to ask for one first.
-        let may_claim = !self.is_aside() && matches!(self.slot, Slot::Held(_));
+        let may_claim = reason.is_final() && !self.is_aside() && matches!(self.slot, Slot::Held(_));
         let claimed = if may_claim {
             self.view.gate.answer();
             Claim::from(log.append_and_claim(bodies, take, ClaimKind::Turn).await?)

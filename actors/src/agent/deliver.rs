@@ -155,6 +155,9 @@ impl Agent {
             let offered = services.accept_and(to, live.as_deref(), parent, message.clone(), &mut *accepted).await;
             drop(pass);
             let Err(error) = offered else { return Ok(()) };
+            if let Some(turn) = &self.turn {
+                turn.not_written(&error);
+            }
             let Some(turn) = self.turn.as_ref().filter(|_| is_full(&error) && waited < services.config.send_patience) else {
                 return Err(if message.kind == MessageKind::Turn { DeliverError::from_write(to, error) } else { DeliverError::from_report(to, error) });
             };

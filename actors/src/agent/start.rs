@@ -185,7 +185,12 @@ impl Agent {
             }
             // Everything else of it has been looked at.
             Err(WriteError::Refused(Refused::Invalid { message, .. })) if inherits => return Err(failed(&provider, &invalid_prefix(message))),
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                if let Some(turn) = &self.turn {
+                    turn.not_written(&error);
+                }
+                return Err(error.into());
+            }
         };
         if !existing {
             services.tell(|| Occurrence::Created { session: child.clone(), parent: parent.id.clone(), label: delegate.label.as_deref().map(Into::into) });

@@ -48,6 +48,16 @@ impl From<Refused> for WriteError {
 }
 
 impl WriteError {
+    /// Tells whether it is the disk, or the way to it, that did not take it: no word on what was to be written.
+    pub(crate) fn is_outage(&self) -> bool {
+        !matches!(self, Self::Refused(_))
+    }
+
+    /// Tells whether there was no room on the disk.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::NotCommitted(error) | Self::Indeterminate(error) if matches!(error.cause(), StoreError::Full(_)))
+    }
+
     /// Returns the stable code.
     pub fn code(&self) -> &'static str {
         match self {

@@ -3,6 +3,7 @@
 //! Every verb that writes is played once for each operation that it does, undisturbed up to there. `GREENROOM_STRIDE=1` takes every operation; without it a
 //! part of them is taken, so that each kind of job and disaster is met in each run of the tests.
 
+mod full;
 mod moving;
 mod running;
 mod sending;

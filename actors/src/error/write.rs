@@ -62,14 +62,8 @@ impl WriteError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Refused(refused) => refused.code(),
-            // Nothing was written for a reason that has a remedy of its own.
-            Self::NotCommitted(error)
-                if matches!(error.cause(), StoreError::Full(_) | StoreError::Locked { .. } | StoreError::OneWriter { .. } | StoreError::Damaged(_)) =>
-            {
-                error.cause().code()
-            }
-            Self::NotCommitted(_) => "NOT_DELIVERED",
-            Self::Indeterminate(_) | Self::TimedOut | Self::Ended => "INDETERMINATE",
+            Self::NotCommitted(error) | Self::Indeterminate(error) => error.code(),
+            Self::TimedOut | Self::Ended => "INDETERMINATE",
         }
     }
 }

@@ -173,7 +173,10 @@ impl CommitError {
     /// Returns the stable code.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NotCommitted(error @ (StoreError::Locked { .. } | StoreError::OneWriter { .. })) => error.code(),
+            // Nothing was written for a reason that has a remedy of its own.
+            Self::NotCommitted(error @ (StoreError::Full(_) | StoreError::Locked { .. } | StoreError::OneWriter { .. } | StoreError::Damaged(_))) => {
+                error.code()
+            }
             Self::NotCommitted(_) => "NOT_DELIVERED",
             Self::Indeterminate(_) => "INDETERMINATE",
         }

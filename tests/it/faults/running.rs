@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// A root that delegates twice, sends more, waits, and says what it was told.
-const PROGRAM: &str = r#"
+pub(super) const PROGRAM: &str = r#"
 [run]
 root = "editor"
 prompt = "Begin."
@@ -36,7 +36,7 @@ turns = [ [ { report = "dull" } ] ]
 const ANSWER: [[&str; 4]; 2] = [["collects", "facts", "first", "second"], ["finds", "faults", "dull", ""]];
 
 /// Tells whether a run was done, and with this answer.
-fn is_done(said: &Said) -> bool {
+pub(super) fn is_done(said: &Said) -> bool {
     let rows: Vec<Vec<&str>> = said.out.lines().map(|line| line.split_whitespace().collect()).collect();
     said.exit == 0 && rows.len() == 2 && rows.iter().zip(ANSWER).all(|(row, wanted)| wanted.starts_with(row))
 }

@@ -41,8 +41,7 @@ pub(crate) enum How {
 }
 
 impl How {
-    pub(crate) const ALL: [Self; 8] =
-        [Self::Eio, Self::Kill, Self::Enospc, Self::KilledAfter, Self::Short, Self::EioForGood, Self::Delay, Self::EnospcForGood];
+    pub(crate) const ALL: [Self; 8] = [Self::Eio, Self::Kill, Self::Enospc, Self::KilledAfter, Self::Short, Self::EioForGood, Self::Delay, Self::EnospcForGood];
 
     pub(crate) fn kills(self) -> bool {
         matches!(self, Self::Kill | Self::KilledAfter)
@@ -106,14 +105,4 @@ pub(crate) fn judged(disasters: &[Disaster], judge: impl Fn(Disaster)) {
     let bad: Vec<String> = disasters.iter().filter(is_bad).map(Disaster::to_string).collect();
     println!("{} cases", disasters.len());
     assert!(bad.is_empty(), "{} of {} cases, each told of above: {}", bad.len(), disasters.len(), bad.join(", "));
-}
-
-/// Copies a folder with all that is in it.
-pub(crate) fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        if path.is_dir() { copy(&path, &target) } else { assert!(fs::copy(&path, target).is_ok()) }
-    }
 }

@@ -204,8 +204,13 @@ impl Writer {
     fn settle(&mut self, error: rusqlite::Error, batch: i64, changed: bool) -> Result<(), CommitError> {
         let code = error.sqlite_error_code();
         let error = at(&self.path)(error);
-        let untouched = matches!(code, Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy));
-        if untouched && self.conn.as_ref().is_some_and(|conn| !conn.is_autocommit()) {
+        let untouched = match code {
+            // A write to the log had no room, so its last frame is not there, and nothing before that counts. SQLite may have rolled back by itself.
+            Some(ErrorCode::DiskFull) => true,
+            Some(ErrorCode::DatabaseBusy) => self.conn.as_ref().is_some_and(|conn| !conn.is_autocommit()),
+            _ => false,
+        };
+        if untouched {
             self.abandon(&error);
             return Err(CommitError::NotCommitted(error));
         }

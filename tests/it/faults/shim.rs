@@ -103,6 +103,6 @@ pub(crate) fn disasters(operations: usize, stride: usize) -> Vec<Disaster> {
 pub(crate) fn judged(disasters: &[Disaster], judge: impl Fn(Disaster)) {
     let is_bad = |disaster: &&Disaster| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| judge(**disaster))).is_err();
     let bad: Vec<String> = disasters.iter().filter(is_bad).map(Disaster::to_string).collect();
-    println!("{} cases", disasters.len());
+    eprintln!("{} cases", disasters.len());
     assert!(bad.is_empty(), "{} of {} cases, each told of above: {}", bad.len(), disasters.len(), bad.join(", "));
 }

@@ -2,7 +2,11 @@
 
 use std::{fmt, path::PathBuf, str::FromStr, sync::Arc};
 
-use greenroom_session::store::{Store, StoreError, jsonl::JsonlStore, memory::MemoryStore};
+use greenroom_session::store::{
+    Reader, Store, StoreError,
+    jsonl::{self, JsonlStore},
+    memory::MemoryStore,
+};
 use thiserror::Error;
 
 /// A store by its kind and place.
@@ -88,6 +92,23 @@ impl StoreUrl {
             Self::Jsonl(path) => Ok(Arc::new(JsonlStore::open(path)?)),
             #[cfg(feature = "sqlite")]
             Self::Sqlite(path) => Ok(Arc::new(greenroom_session::store::sqlite::SqliteStore::open(path)?)),
+            #[cfg(not(feature = "sqlite"))]
+            Self::Sqlite(_) => Err(StoreError::Unsupported("this greenroom was built without the SQLite store".into())),
+        }
+    }
+
+    /// Opens the store for reading only: nothing is made, and nothing is written.
+    ///
+    /// Blocks for the disk.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is no such store, as there never is in memory; else as [`StoreUrl::open`].
+    pub fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
+        match self {
+            Self::Memory => Err(StoreError::Missing { path: "memory:".into() }),
+            Self::Jsonl(path) => Ok(Box::new(jsonl::open_reader(path)?)),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(path) => Ok(Box::new(greenroom_session::store::sqlite::open_reader(path)?)),
             #[cfg(not(feature = "sqlite"))]
             Self::Sqlite(_) => Err(StoreError::Unsupported("this greenroom was built without the SQLite store".into())),
         }

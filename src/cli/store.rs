@@ -5,10 +5,7 @@ use std::sync::Arc;
 
 use etcetera::BaseStrategy;
 use greenroom::{
-    session::store::{
-        Reader, Store,
-        jsonl::{self, JsonlStore},
-    },
+    session::store::{Reader, Store, jsonl::JsonlStore},
     store_url::StoreUrl,
 };
 
@@ -32,11 +29,7 @@ fn default_path() -> Result<PathBuf, Failure> {
 pub(crate) fn reader(url: &StoreUrl) -> Result<Box<dyn Reader>, Failure> {
     match url {
         StoreUrl::Memory => Err(nothing_kept()),
-        StoreUrl::Jsonl(path) => Ok(Box::new(jsonl::open_reader(path)?)),
-        #[cfg(feature = "sqlite")]
-        StoreUrl::Sqlite(path) => Ok(Box::new(greenroom::session::store::sqlite::open_reader(path)?)),
-        #[cfg(not(feature = "sqlite"))]
-        StoreUrl::Sqlite(_) => Err(url.open().map_or_else(Failure::from, |_| nothing_kept())),
+        StoreUrl::Sqlite(_) | StoreUrl::Jsonl(_) => Ok(url.reader()?),
     }
 }
 

@@ -48,6 +48,9 @@ pub(crate) struct StressArgs {
     /// Run the sessions in another process and kill it with SIGKILL after so many milliseconds, again and again.
     #[arg(long, value_name = "MIN..MAX", value_parser = parse_range)]
     kill_every: Option<Range>,
+    /// Go on until there were so many kills, however many messages that takes; then come to the end.
+    #[arg(long, value_name = "N", requires = "kill_every", conflicts_with = "messages", value_parser = clap::value_parser!(u64).range(1..))]
+    kills: Option<u64>,
     /// Decides who sends what to whom, and the sizes, but not in which order things happen. A random one if left out; the report names it.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -94,9 +97,12 @@ impl StressArgs {
             (None, None) => StoreUrl::Memory,
         };
         let options = self.options(store, terminal)?;
-        let bar = Bar::new(terminal, Unit::Of("messages"), u64::from(self.senders) * u64::from(self.messages));
+        let bar = match self.kills {
+            Some(kills) => Bar::new(terminal, Unit::Of("kills"), kills),
+            None => Bar::new(terminal, Unit::Of("messages"), u64::from(self.senders) * u64::from(self.messages)),
+        };
         let observe = |progress: Progress| {
-            bar.stand(progress.accepted);
+            bar.stand(if self.kills.is_some() { progress.kills } else { progress.accepted });
             let kills = if self.kill_every.is_some() { format!(", {}", span::count(progress.kills, "kill")) } else { String::new() };
             bar.say(format_args!("{}{kills}", span::count(progress.turns, "turn")));
         };
@@ -126,7 +132,8 @@ impl StressArgs {
         options.heed_signals = true;
         if let Some(every) = self.kill_every {
             let ms = |ms| Duration::from_millis(u64::from(ms));
-            options.kills = Some(Kills { every: RangeInclusive::new(ms(every.least), ms(every.most)), worker: worker_command(terminal.verbose())? });
+            options.kills =
+                Some(Kills { every: RangeInclusive::new(ms(every.least), ms(every.most)), until: self.kills, worker: worker_command(terminal.verbose())? });
         }
         Ok(options)
     }
@@ -210,7 +217,8 @@ fn table(report: &StressReport, paint: Paint) -> Vec<String> {
     if let Some(peak) = report.peak_rss_bytes {
         rows.push(("peak memory", span::bytes(peak)));
     }
-    rows.push(("kills", report.kills.to_string()));
+    let audited = if report.audits > 0 { format!("  ({}, one after each)", span::count(report.audits, "audit")) } else { String::new() };
+    rows.push(("kills", format!("{}{audited}", report.kills)));
     let (sessions, epochs) = (span::count(report.sessions, "session"), span::count(report.epochs, "epoch"));
     rows.push(("in all", format!("{sessions}, {epochs}, {}, {}", span::count(report.turns, "turn"), retries(report.retries))));
     rows.push(("full inboxes", report.busy.to_string()));

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use greenroom_session::{
     id::{EffectKind, MessageId, Seq, SessionId},
-    store::{Reader, StoreError},
+    store::{LoadError, Reader, StoreError},
 };
 
 use super::{
@@ -60,6 +60,8 @@ pub(super) fn audit(reader: &mut dyn Reader, root: &SessionId, plan: &Plan, hear
         open.extend(reader.children(Some(&session), None, usize::MAX)?.into_iter().map(|child| child.id));
         match Trails::read(reader, &session) {
             Ok(trails) => auditor.session(&session, &session == root, trails),
+            // Cut off before there was anything; what was acknowledged nevertheless is lost.
+            Err(LoadError::NotFound(_)) if cut_off && &session == root => {}
             Err(_) => auditor.find(Fault::Unreadable, &session, None),
         }
     }

@@ -18,7 +18,7 @@ use crate::runtime::OpenError;
 /// use greenroom::stress::{Kills, Progress, StressError, StressOptions, stress};
 /// # tokio_test::block_on(async {
 /// let mut options = StressOptions::new("memory:".parse()?);
-/// options.kills = Some(Kills { every: Duration::from_millis(50)..=Duration::from_millis(200), worker: vec!["my-harness".into()] });
+/// options.kills = Some(Kills { every: Duration::from_millis(50)..=Duration::from_millis(200), until: None, worker: vec!["my-harness".into()] });
 /// let error = stress(&options, &|_: Progress| {}).await.unwrap_err();
 /// assert!(matches!(error, StressError::NotDurable)); // it would end with its first worker
 /// assert_eq!(error.code(), "STORE_UNSUPPORTED");

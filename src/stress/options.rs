@@ -43,13 +43,17 @@ pub struct StressOptions {
 /// ```
 /// use std::time::Duration;
 /// use greenroom::stress::Kills;
-/// let kills = Kills { every: Duration::from_millis(50)..=Duration::from_millis(200), worker: vec!["my-harness".into(), "stress-worker".into()] };
+/// let every = Duration::from_millis(50)..=Duration::from_millis(200);
+/// let kills = Kills { every, until: None, worker: vec!["my-harness".into(), "stress-worker".into()] };
 /// assert!(kills.every.contains(&Duration::from_millis(120)));
 /// ```
 #[derive(Debug, Clone)]
 pub struct Kills {
     /// How long a worker may live before it is killed with SIGKILL. Where workers come to nothing in this time, they get longer.
     pub every: RangeInclusive<Duration>,
+    /// How many kills there are to be, each followed by an audit: the senders send as many messages as that takes, and [`StressOptions::messages`] does not count.
+    /// Without it the run is over when all messages are served, however many kills that were.
+    pub until: Option<u64>,
     /// The command that runs [`worker`](super::worker) over its standard input and output: program and arguments.
     pub worker: Vec<OsString>,
 }

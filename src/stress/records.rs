@@ -156,6 +156,8 @@ pub(super) struct Records {
     pub(super) latencies: Histogram<u64>,
     pub(super) busy: u64,
     pub(super) kills: u64,
+    /// Audits of what kills have left.
+    pub(super) audits: u64,
     turns: u64,
     turns_of_earlier_workers: u64,
     planned: u64,
@@ -173,6 +175,7 @@ impl Records {
             latencies,
             busy: 0,
             kills: 0,
+            audits: 0,
             turns: 0,
             turns_of_earlier_workers: 0,
             planned: plan.total(),
@@ -212,6 +215,11 @@ impl Records {
             }
             observe(self.progress());
         }
+    }
+
+    /// Is told that the plan has become another.
+    pub(super) fn plans(&mut self, plan: &Plan) {
+        self.planned = plan.total();
     }
 
     /// Counts a worker that was killed.

@@ -72,6 +72,9 @@ pub struct StressReport {
     /// How often a sender met a full inbox. Under kills, some may be left out.
     #[serde(skip)]
     pub busy: u64,
+    /// Audits of what kills had left, each of every message that had been acknowledged until then.
+    #[serde(skip)]
+    pub audits: u64,
     /// Whether the run was cut off by its timeout.
     #[serde(skip)]
     pub timed_out: bool,
@@ -199,6 +202,7 @@ impl StressReport {
             retries: audit.retries,
             interrupted: audit.interrupted,
             busy: records.busy,
+            audits: records.audits,
             timed_out,
             findings: audit.findings,
         }

@@ -16,10 +16,13 @@ use super::{
     peak::peak_rss,
     plan::Plan,
     records::{Heard, Records},
-    supervisor::Supervisor,
+    supervisor::{Supervised, Supervisor},
     work::{Assignment, work},
 };
 use crate::{signals::Signals, store_url::StoreUrl};
+
+/// Messages of a sender that is to go on until there were enough kills.
+const ENDLESS: u32 = 1 << 30;
 
 /// Plays a stress run to its end and audits what it has left. `observe` is told now and then how far it is, and must not block.
 ///
@@ -39,17 +42,28 @@ pub async fn stress(options: &StressOptions, observe: &(dyn Fn(Progress) + Sync)
     if options.store == StoreUrl::Memory {
         return Err(StressError::NotDurable);
     }
-    let plan = plan(options);
-    let assignment = assignment(options, &plan);
+    let mut plan = plan(options);
+    if kills.until.is_some() {
+        plan.messages = ENDLESS;
+    }
     let mut records = Records::new(&plan)?;
-    let mut supervisor = Supervisor::new(kills, assignment.clone());
+    let mut supervisor = Supervisor::new(kills, assignment(options, &plan));
     let mut signals = Signals::new(options.heed_signals);
-    let cut = tokio::select! {
-        done = Box::pin(supervisor.supervise(&mut records, observe)) => done.map(|()| None)?,
-        cut = cut(options.timeout, &mut signals) => Some(cut),
+    let (cut, unclean) = tokio::select! {
+        done = Box::pin(supervisor.supervise(&mut records, observe)) => match done? {
+            Supervised::Done => (None, None),
+            Supervised::Unclean(audit) => (None, Some(audit)),
+        },
+        cut = cut(options.timeout, &mut signals) => (Some(cut), None),
     };
     let peak = supervisor.end().await;
     let timed_out = heed(cut.as_ref())?;
+    let assignment = supervisor.assignment().clone();
+    records.audits = supervisor.audits();
+    if let Some(audit) = unclean {
+        // The store stays as the kill has left it.
+        return Ok(StressReport::new(audit, &records, peak, assignment.plan.seed, timed_out));
+    }
     let store = open(&options.store).await?;
     let report = tokio::select! {
         report = report(store.clone(), assignment, records, peak, timed_out) => report,

@@ -1,6 +1,6 @@
 //! The supervisor: workers one after the other over the same store, each killed after a while, until one is done.
 //!
-//! It owns the records: a message counts as acknowledged once it has read so. It never opens the store while a worker lives. A worker dies with it: its handle
+//! It owns the records: a message counts as acknowledged once it has read so. It never opens the store while a worker lives; after each kill it audits what that has left. A worker dies with it: its handle
 //! kills it, and where not even that happens the end of the pipe does.
 
 use std::{
@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use greenroom_session::store::StoreError;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use tokio::{
@@ -16,7 +17,15 @@ use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-use super::{Kills, Progress, StressError, peak::peak_rss, pipe, records::Records, work::Assignment};
+use super::{
+    Kills, Progress, StressError,
+    audit::{Audit, audit},
+    peak::peak_rss,
+    pipe,
+    records::{Heard, Records},
+    work::Assignment,
+};
+use crate::store_url::StoreUrl;
 
 /// Workers in a row that may come to nothing before the next ones live longer.
 const FRUITLESS: u32 = 5;
@@ -44,28 +53,83 @@ pub(super) struct Supervisor<'a> {
     peak: Option<u64>,
     /// Workers in a row that came to nothing.
     fruitless: u32,
+    /// Audits of what kills have left.
+    audits: u64,
+}
+
+/// How a supervised run has ended.
+#[derive(Debug)]
+pub(super) enum Supervised {
+    /// A worker was done.
+    Done,
+    /// An audit after a kill has found something.
+    Unclean(Audit),
 }
 
 impl<'a> Supervisor<'a> {
     pub(super) fn new(kills: &'a Kills, assignment: Assignment) -> Self {
         let random = assignment.plan.kills();
-        Self { kills, assignment, random, worker: None, peak: None, fruitless: 0 }
+        Self { kills, assignment, random, worker: None, peak: None, fruitless: 0, audits: 0 }
     }
 
-    /// Goes on until a worker is done.
+    /// Goes on until a worker is done, or an audit after a kill has found something.
     ///
     /// # Cancel safety
     /// [`Supervisor::end`] ends what is under way.
-    pub(super) async fn supervise(&mut self, records: &mut Records, observe: &(dyn Fn(Progress) + Sync)) -> Result<(), StressError> {
+    pub(super) async fn supervise(&mut self, records: &mut Records, observe: &(dyn Fn(Progress) + Sync)) -> Result<Supervised, StressError> {
         while !records.is_done() {
             let before = records.progress();
+            if self.kills.until.is_some_and(|until| before.kills >= until) {
+                self.come_to_an_end(records);
+            }
             self.assignment.senders = records.heard.places(&self.assignment.plan);
             self.live(records, observe).await?;
             let after = records.progress();
             let came_to_nothing = (before.accepted, before.turns) == (after.accepted, after.turns);
             self.fruitless = if came_to_nothing { self.fruitless + 1 } else { 0 };
+            if after.kills > before.kills
+                && let Some(audit) = self.audit(&records.heard).await?
+            {
+                return Ok(Supervised::Unclean(audit));
+            }
         }
-        Ok(())
+        Ok(Supervised::Done)
+    }
+
+    /// Returns what the workers are told, as it is by now.
+    pub(super) fn assignment(&self) -> &Assignment {
+        &self.assignment
+    }
+
+    /// Returns how often what a kill had left was audited.
+    pub(super) fn audits(&self) -> u64 {
+        self.audits
+    }
+
+    /// Has the senders send no more than one message each beyond those that were acknowledged, which are those that were under way.
+    fn come_to_an_end(&mut self, records: &mut Records) {
+        let most = records.heard.acknowledged.iter().max().map_or(0, |most| most + 1);
+        if most < self.assignment.plan.messages {
+            self.assignment.plan.messages = most;
+            records.plans(&self.assignment.plan);
+        }
+    }
+
+    /// Audits what a killed worker has left, before the next one begins. Returns the audit if it has found anything.
+    async fn audit(&mut self, heard: &Heard) -> Result<Option<Audit>, StressError> {
+        self.audits += 1;
+        let (Assignment { plan, root, store, .. }, heard) = (self.assignment.clone(), heard.clone());
+        let audited = move || {
+            let url: StoreUrl = store.parse().map_err(|_| StressError::Options("the store has no URL"))?;
+            match url.reader() {
+                Ok(mut reader) => Ok(Some(audit(&mut *reader, &root, &plan, &heard, true)?)),
+                // Killed before it was born.
+                Err(StoreError::Missing { .. }) if heard.acknowledged.iter().all(|count| *count == 0) => Ok(None),
+                Err(error) => Err(StressError::from(error)),
+            }
+        };
+        let audit = tokio::task::spawn_blocking(audited).await.map_err(|error| StoreError::Io(Box::new(error)))??;
+        Ok(audit.filter(|audit| !audit.findings.is_empty()))
     }
 
     /// Kills the worker, if there is one, and returns the most memory that any of them had.
@@ -193,7 +257,7 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_is_cut_off_has_its_pipes_until_it_is_dead() {
         let worker = ["sh", "-c", "read line; echo 'laid-out .'; read rest"].map(Into::into).to_vec();
-        let kills = Kills { every: Duration::from_secs(600)..=Duration::from_secs(600), worker };
+        let kills = Kills { every: Duration::from_secs(600)..=Duration::from_secs(600), until: None, worker };
         let plan = Plan { seed: 1, agents: 2, senders: 2, messages: 2, min_size: 1, max_size: 1 };
         let senders = Heard::new(&plan).places(&plan);
         let assignment = Assignment { store: "memory:".into(), plan: plan.clone(), root: SessionId::new("root").unwrap(), inbox_limit: 8, senders };

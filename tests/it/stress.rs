@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{
     audit,
-    cli::{Desk, Said},
+    cli::{Desk, Kind, Said},
 };
 
 fn options(store: &str) -> StressOptions {
@@ -83,7 +83,7 @@ async fn a_run_whose_process_is_killed_again_and_again_loses_nothing() {
     let file = desk.path("stress.db");
     let mut options = options(&format!("sqlite:{}", file.display()));
     let worker = [env!("CARGO_BIN_EXE_greenroom"), "stress", "--worker"].map(Into::into).to_vec();
-    options.kills = Some(Kills { every: Duration::from_millis(20)..=Duration::from_millis(120), worker });
+    options.kills = Some(Kills { every: Duration::from_millis(20)..=Duration::from_millis(120), until: None, worker });
     let report = stress(&options, &|_: Progress| {}).await.unwrap();
     check(&report);
     assert!(report.kills >= 5, "{report:?}");
@@ -92,6 +92,35 @@ async fn a_run_whose_process_is_killed_again_and_again_loses_nothing() {
     assert_eq!(sessions.len() as u64, report.sessions + 1);
     for session in &sessions {
         session.check_finished();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kill_is_followed_by_an_audit_until_there_were_enough() {
+    for kind in Kind::ALL {
+        let desk = Desk::over(kind);
+        let mut options = options(&desk.url());
+        // It would be over at once if that counted.
+        options.messages = 1;
+        let worker = [env!("CARGO_BIN_EXE_greenroom"), "stress", "--worker"].map(Into::into).to_vec();
+        options.kills = Some(Kills { every: Duration::from_millis(60)..=Duration::from_millis(120), until: Some(8), worker });
+        let report = stress(&options, &|_: Progress| {}).await.unwrap();
+        assert!(report.is_clean(), "{report:?}");
+        assert!(report.kills >= 8 && report.audits == report.kills && report.accepted > u64::from(options.senders), "{report:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_kill_has_lost_is_found_by_the_audit_after_it() {
+    for kind in Kind::ALL {
+        let desk = Desk::over(kind);
+        drop(desk.any_store());
+        let mut options = options(&desk.url());
+        // It says that a message was accepted, and nothing is there.
+        let worker = ["sh", "-c", "read line; echo 'laid-out .'; echo 'accepted 0 0 70 .'; read rest"].map(Into::into).to_vec();
+        options.kills = Some(Kills { every: Duration::from_millis(200)..=Duration::from_millis(200), until: None, worker });
+        let report = stress(&options, &|_: Progress| {}).await.unwrap();
+        assert_eq!((report.accepted, report.lost, report.kills, report.audits, report.is_clean()), (1, 1, 1, 1, false), "{report:?}");
     }
 }
 
@@ -123,7 +152,7 @@ async fn a_worker_that_ends_by_itself_is_an_error_and_not_a_kill() {
     let mut options = options(&format!("sqlite:{}", desk.path("stress.db").display()));
     for (command, expected) in [("read line; exit 3", "exit status: 3"), ("exit 4", "exit status: 4"), ("kill -TERM $$", "signal: 15 (SIGTERM)")] {
         let worker = ["sh", "-c", command].map(Into::into).to_vec();
-        options.kills = Some(Kills { every: Duration::from_secs(60)..=Duration::from_secs(60), worker });
+        options.kills = Some(Kills { every: Duration::from_secs(60)..=Duration::from_secs(60), until: None, worker });
         let error = stress(&options, &|_: Progress| {}).await.unwrap_err();
         assert_eq!((error.code(), error.to_string()), ("STRESS_FAILED", format!("the worker ended by itself: {expected}")));
     }

@@ -108,6 +108,9 @@ pub enum DecodeError {
     /// The record says that it belongs somewhere else.
     #[error("misplaced record: {0}")]
     Misplaced(String),
+    /// A repair has quarantined the session.
+    #[error("quarantined: {0}")]
+    Quarantined(String),
 }
 
 impl DecodeError {
@@ -115,7 +118,7 @@ impl DecodeError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Version(_) => "SESSION_VERSION",
-            Self::Checksum | Self::Malformed(_) | Self::Misplaced(_) => "SESSION_CORRUPT",
+            Self::Checksum | Self::Malformed(_) | Self::Misplaced(_) | Self::Quarantined(_) => "SESSION_CORRUPT",
         }
     }
 }

@@ -19,6 +19,7 @@
 //! - [`transfer`]: sessions to a folder of files and back.
 //! - [`listing`]: what a listing says of a child.
 //! - [`check`](mod@check): verifying a store, with findings as values.
+//! - [`repair`]: what of a damaged store has one right answer is put right, and the rest is quarantined.
 //! - [`text`]: the rule for labels, and how text is shown so that a terminal obeys none of it. [`limits`]: the bounds.
 //! - [`digest`]: one hash over everything that is true in a store.
 //! - [`clock`]: time and identity, injected.
@@ -66,6 +67,7 @@ pub mod listing;
 pub mod message;
 pub mod place;
 pub mod recover;
+pub mod repair;
 pub mod requests;
 pub mod store;
 pub mod surface;

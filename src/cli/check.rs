@@ -1,4 +1,6 @@
-//! `greenroom check`: verifies the store, and derives its index again.
+//! `greenroom check`: verifies the store, derives its index again, and repairs it.
+
+mod repair;
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -26,9 +28,12 @@ use super::{
 /// Verify every record, and the index against the records.
 ///
 /// Wakes nobody and writes nothing. Other processes may go on meanwhile. Exit 7 if anything is not what it must be; what is only worth knowing is shown and
-/// is no failure. docs/check.md explains every class.
+/// is no failure. --repair says what a repair would do, and with --apply does it, after a backup: what has one right answer is put right, the rest is
+/// quarantined. docs/check.md explains every class.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  greenroom check\n  greenroom check 7f3a --json\n  greenroom check --rebuild-index")]
+#[command(
+    after_help = "Example:\n  greenroom check\n  greenroom check 7f3a --json\n  greenroom check --rebuild-index\n  greenroom check --repair\n  greenroom check --repair --apply"
+)]
 pub(crate) struct CheckArgs {
     /// Only this session and what is derived of it, by its id or a unique beginning of it.
     #[arg(value_name = "ID")]
@@ -36,6 +41,12 @@ pub(crate) struct CheckArgs {
     /// Derive again what is derived and no good, then check. Changes no record.
     #[arg(long)]
     rebuild_index: bool,
+    /// Say what a repair would do. Nothing is written without --apply.
+    #[arg(long, conflicts_with = "rebuild_index")]
+    repair: bool,
+    /// Do what --repair says, after a backup whose name is told, then check.
+    #[arg(long, requires = "repair")]
+    apply: bool,
 }
 
 /// What was looked at and found.
@@ -56,6 +67,7 @@ impl CheckArgs {
         let mut reader = store::reader(url)?;
         let only = self.id.as_deref().map(|text| resolve(&mut *reader, text)).transpose()?;
         let rebuilt = if self.rebuild_index { Some(rebuild(url, only.as_ref(), terminal)?) } else { None };
+        let repaired = if self.repair { Some(repair::repair(url, &mut *reader, only.as_ref(), self.apply, terminal)?) } else { None };
         let bar = Bar::new(terminal, Unit::Of("sessions"), 0);
         let mut tally = Tally::default();
         let mut written = Ok(());
@@ -83,7 +95,7 @@ impl CheckArgs {
         let faults = tally.faults();
         terminal.flush()?;
         terminal.remark(tally.summary(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)));
-        let document = tally.json(rebuilt, faults == 0);
+        let document = tally.json(rebuilt, repaired, faults == 0);
         if faults > 0 {
             return Err(tally.failure(faults).answered(&document));
         }
@@ -156,7 +168,7 @@ impl Tally {
         self.classes.iter().filter(|(class, _)| class.severity().is_fault()).map(|(_, number)| number).sum()
     }
 
-    fn json(&self, rebuilt: Option<Value>, ok: bool) -> Value {
+    fn json(&self, rebuilt: Option<Value>, repaired: Option<Value>, ok: bool) -> Value {
         let mut document = json!({
             "schema_version": SCHEMA_VERSION,
             "sessions": self.sessions,
@@ -165,8 +177,9 @@ impl Tally {
             "findings": self.findings,
             "ok": ok,
         });
-        if let (Some(rebuilt), Value::Object(document)) = (rebuilt, &mut document) {
-            document.insert("rebuilt".to_owned(), rebuilt);
+        if let Value::Object(document) = &mut document {
+            document.extend(rebuilt.map(|rebuilt| ("rebuilt".to_owned(), rebuilt)));
+            document.extend(repaired.map(|repaired| ("repair".to_owned(), repaired)));
         }
         document
     }
@@ -207,7 +220,7 @@ mod tests {
              events behind it are checked one by one and no longer as a story.\n\n\
              Sessions come in the order of their ids, findings in the order of their places, and what belongs to no session last. Each session is read in one moment, so a check beside a run\n\
              never tells of what is being written. Nothing is written, unless `--rebuild-index` is given: that derives again what is derived and no good, in short transactions beside whoever\n\
-             else uses the store, and changes no record.\n\n",
+             else uses the store, and changes no record. So is `--repair --apply`, of which more below.\n\n",
         );
         for (severity, heading, means) in [
             (Severity::Damage, "Damage", "A record is not what was written, or breaks a rule of the format. Exit 7."),
@@ -230,8 +243,19 @@ mod tests {
             text.push('\n');
         }
         text.push_str(
-            "## As JSON\n\n`--json` writes one document: `{schema_version, sessions, events, messages, findings, ok}`, with `rebuilt` after `--rebuild-index` and `error` where\n\
-             the exit is 7. A finding is\n\
+            "## Repair\n\n`greenroom check --repair` says what a repair would do, and `--apply` does it:\n\n| action | what is done |\n|---|---|\n\
+             | `cut_tail` | what lies behind the last whole batch of a file is cut off. It was never acknowledged, and stays beside the file as `NAME.torn-OFFSET` |\n\
+             | `end_epoch` | a turn and an epoch whose holder is gone are ended, as the next run would do it. The message of the turn is served again then; a repair is no attempt at it |\n\
+             | `derive_index` | what is derived is derived again from the records |\n\
+             | `quarantine` | a damaged session has no right answer. It stays as it is, is listed as corrupt beside its healthy siblings, takes no message and is run by nobody; `greenroom log` reads what is whole.\n\
+             A later check tells of it as `quarantined`, so that new damage stands out |\n\
+             | `leave` | nothing: only a person can tell what is right, or a process holds the session |\n\n\
+             Before anything is changed a backup is made and its name told: of a database all of it, as `FILE.backup-TIME`, of a folder the files that will be touched, in the folder `DIR.backup-TIME`. If it cannot be\n\
+             written, nothing is done. A healthy session keeps every byte, and one that a process holds is left alone; in a folder, which takes one writer, that is exit 6. A repair that is cut off anywhere has done some of\n\
+             its actions, and the same command again does the rest. Afterwards the store is checked, and the exit is that of the check.\n\n\
+             To bring a quarantined session back, take it from an export or a backup into another store, or remove it (`greenroom rm ID --discard-pending`).\n\n\
+             ## As JSON\n\n`--json` writes one document: `{schema_version, sessions, events, messages, findings, ok}`, with `rebuilt` after `--rebuild-index`, `repair` after `--repair` and `error` where\n\
+             the exit is 7. A repair is `{applied, backup, actions}`, `backup` a path or `null`, and an action `{session, action, found, what, done}`. A finding is\n\
              `{class, severity, session, place, seq?, order?, path?, line?, offset?, what, help}`; `session` is `null` for what belongs to none. `ok` is false exactly when the exit is 7.\n",
         );
         text

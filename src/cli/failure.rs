@@ -13,6 +13,7 @@ use greenroom::{
     session::{
         id::IdError,
         message::MessageError,
+        repair::RepairError,
         store::{CommitError, LoadError, Refused, StoreError},
         text::{Escaped, EscapedLines},
         transfer::TransferError,
@@ -149,6 +150,7 @@ coded!(
     MessageError,
     OpenError,
     Refused,
+    RepairError,
     RootError,
     RunError,
     StartError,

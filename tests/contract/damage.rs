@@ -1,5 +1,6 @@
 //! Damaged and odd logs: what is said of each, by every reader and after a write, and that its siblings are unhurt.
 
+mod mended;
 mod world;
 
 use std::{
@@ -177,7 +178,12 @@ fn table_of(odd: &Odd, healthy: &Healthy) -> (String, Vec<String>) {
     let worlds = [("", Some(World::jsonl(healthy, stored(odd)))), ("sqlite.", World::sqlite(odd, healthy))];
     for (prefix, world) in worlds {
         let Some(world) = world else { continue };
-        let said = runtime.block_on(look(odd, &world, &mut wrong));
+        let mut said = runtime.block_on(look(odd, &world, &mut wrong));
+        // What the sends have left is another story.
+        let world = if world.is_folder() { Some(World::jsonl(healthy, stored(odd))) } else { World::sqlite(odd, healthy) };
+        if let Some(world) = world {
+            runtime.block_on(mended::mended(odd, &world, &mut said, &mut wrong));
+        }
         said.0.iter().for_each(|(key, value)| writeln!(table, "{prefix}{key} = {value}").unwrap());
     }
     (table, wrong)
@@ -296,6 +302,6 @@ fn an_old_label_that_could_mislead_is_shown_and_obeyed_by_no_terminal() {
 
 const HEAD: &str = "\
 # What is said of each file of this folder when it lies in the place of `odd` in `healthy`, in a store of JSON Lines and, where such a thing can come about
-# there, in SQLite: by a load, a listing of its parent, a check, `greenroom log`, an import of the folder, and a message that is sent to it.
+# there, in SQLite: by a load, a listing of its parent, a check, `greenroom log`, an import of the folder, a message that is sent to it, and a repair.
 # `GREENROOM_WRITE_FIXTURES=1 cargo test --test contract damage` writes it; then read what has changed.
 ";

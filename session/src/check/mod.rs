@@ -123,6 +123,11 @@ pub fn check(reader: &mut dyn Reader, only: Option<&SessionId>, see: &mut dyn Fn
 }
 
 fn one(reader: &mut dyn Reader, id: &SessionId, see: &mut dyn FnMut(Seen)) -> Result<bool, StoreError> {
+    if let Some(quarantine) = reader.quarantine(id)? {
+        see(Seen::Finding(Finding::of(id, Place::Log, Class::Quarantined, quarantine.to_string())));
+        see(Seen::Session { events: 0, messages: 0 });
+        return Ok(true);
+    }
     let Some(checked) = reader.check(id, &mut |finding| see(Seen::Finding(finding)))? else { return Ok(false) };
     see(Seen::Session { events: checked.events, messages: checked.messages });
     Ok(true)

@@ -429,6 +429,7 @@ fn class_of(error: &DecodeError) -> Class {
         DecodeError::Malformed(_) => Class::MalformedRecord,
         DecodeError::Version(_) => Class::UnknownVersion,
         DecodeError::Misplaced(_) => Class::MisplacedRecord,
+        DecodeError::Quarantined(_) => Class::Quarantined,
     }
 }
 

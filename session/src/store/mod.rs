@@ -6,11 +6,12 @@
 //!
 //! A [`Reader`] sees committed state only and never writes.
 
-use std::fmt;
+use std::{fmt, path::Path};
 
 use crate::{
     check::Rebuilt,
     id::{OwnerId, SessionId},
+    repair::Quarantine,
 };
 
 mod entry;
@@ -91,6 +92,36 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
         // A store that keeps nothing derived has nothing to derive.
         let _ = (only, see);
         Ok(())
+    }
+
+    /// Copies what a repair of these sessions may change to `to`, which must not be there: a database whole, of a folder the files of these sessions. Other
+    /// processes may go on meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError`] if something lies there, or it could not be copied. What was copied by then stays.
+    fn backup(&self, to: &Path, sessions: &[SessionId]) -> Result<(), StoreError> {
+        let _ = (to, sessions);
+        Err(StoreError::Unsupported("this store is kept nowhere that could be copied".into()))
+    }
+
+    /// Cuts off what lies behind the last whole batch of a session, and keeps it beside the session's file. Tells whether anything did.
+    ///
+    /// # Errors
+    /// [`StoreError`] if that could not be done; nothing but the tail is touched.
+    fn cut_tail(&self, id: &SessionId) -> Result<bool, StoreError> {
+        // A store that commits whole transactions has no such tails.
+        let _ = id;
+        Ok(false)
+    }
+
+    /// Quarantines a session that nobody holds: from now on it is corrupt to everybody, though what is whole of it can be read. Tells whether it was done;
+    /// else somebody holds it, or it is not there.
+    ///
+    /// # Errors
+    /// [`StoreError`] if that could not be written.
+    fn quarantine(&self, id: &SessionId, quarantine: &Quarantine) -> Result<bool, StoreError> {
+        let _ = (id, quarantine);
+        Err(StoreError::Unsupported("this store has no quarantine".into()))
     }
 
     /// Gives up this opening's liveness; its leases may be taken at once.

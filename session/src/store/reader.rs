@@ -13,6 +13,7 @@ use crate::{
     id::{MessageId, Order, OwnerId, Seq, SessionId},
     listing::{Cursor, Described, Description, Summary},
     message::InboxRecord,
+    repair::Quarantine,
 };
 
 /// A whole session as it is stored.
@@ -286,6 +287,15 @@ pub trait Reader: Send + fmt::Debug {
     /// [`StoreError`] if the store failed.
     fn count(&mut self) -> Result<u64, StoreError> {
         Ok(self.find("", usize::MAX)?.len() as u64)
+    }
+
+    /// Tells whether a repair has quarantined a session.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store failed.
+    fn quarantine(&mut self, id: &SessionId) -> Result<Option<Quarantine>, StoreError> {
+        let _ = id;
+        Ok(None)
     }
 
     /// Verifies a session and what is derived of it, as of one moment, and tells every fault in the order of places; `None` if there is no such session.

@@ -16,7 +16,7 @@ use super::{
     disk::{is_irregular, is_of_one_file, open_regular, unreadable},
     held::HELD,
     index::{Index, REMOVED},
-    place::{DAMAGED, Place as FilePlace, TORN},
+    place::{DAMAGED, Place as FilePlace, QUARANTINE, TORN},
     scan::{self, Unread, decode_error},
     text::{Front, Lines, NumberedLine, Text, first_line},
     view::{MAX_HEADER, TRIES, View},
@@ -344,6 +344,10 @@ fn inside(view: &View, folder: &str, see: &mut dyn FnMut(Finding)) -> io::Result
             tell(&path, Class::DamagedTail, "a last record that did not fit its checksum, set aside by a later write");
         } else if is_copy(name, TORN) {
             tell(&path, Class::Leftover, "what a write that was cut off had left, set aside");
+        } else if let Some(file) = name.strip_suffix(QUARANTINE).filter(|file| file.ends_with(EXTENSION)) {
+            if found.binary_search_by(|(other, _)| other.as_str().cmp(file)).is_err() {
+                tell(&path, Class::Leftover, "it says that a session is quarantined that is not there");
+            }
         } else if !name.ends_with(EXTENSION) || name.starts_with('_') {
             tell(&path, Class::ForeignObject, "it is not the store's");
         }

@@ -15,7 +15,10 @@ use std::{
 };
 
 use super::{CommitError, Done, Op, Reader, Refused, Store, StoreError, check_filesystem};
-use crate::id::OwnerId;
+use crate::{
+    id::{OwnerId, SessionId},
+    repair::Quarantine,
+};
 
 mod batches;
 mod birth;
@@ -26,6 +29,7 @@ mod held;
 mod index;
 mod job;
 mod lock;
+mod mend;
 mod place;
 mod pool;
 mod read;
@@ -163,6 +167,18 @@ impl Store for JsonlStore {
 
     fn owner(&self) -> &OwnerId {
         &self.owner
+    }
+
+    fn backup(&self, to: &Path, sessions: &[SessionId]) -> Result<(), StoreError> {
+        mend::backup(&self.view, to, sessions)
+    }
+
+    fn cut_tail(&self, id: &SessionId) -> Result<bool, StoreError> {
+        self.writer().cut_tail(id)
+    }
+
+    fn quarantine(&self, id: &SessionId, quarantine: &Quarantine) -> Result<bool, StoreError> {
+        self.writer().quarantine(id, quarantine)
     }
 
     fn close(&self) -> Result<(), StoreError> {

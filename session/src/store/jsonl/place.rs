@@ -15,6 +15,9 @@ pub(super) const TORN: &str = ".torn-";
 /// The same of the copy of an end that is damaged.
 pub(super) const DAMAGED: &str = ".damaged-";
 
+/// What follows a file's name in that of the mark of its quarantine.
+pub(super) const QUARANTINE: &str = ".quarantine";
+
 /// The place of a session's file within the store's folder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Place {

@@ -11,6 +11,7 @@ use super::{
     check,
     held::Epochs,
     index::Index,
+    mend,
     place::Place,
     scan::{Scanned, See},
     siblings::{Sibling, span},
@@ -27,6 +28,7 @@ use crate::{
     listing::{Cursor, Described, Description, Summary, Verdict},
     message::InboxRecord,
     place::{folder_of, name_of},
+    repair::Quarantine,
     store::{ExportError, Lease, LoadError, Log, Member, MessageState, Reader, StoreError, Traced, reader::apart},
 };
 
@@ -355,6 +357,15 @@ impl Reader for JsonlReader {
 
     fn count(&mut self) -> Result<u64, StoreError> {
         Ok(self.view.names(|index| index.all().len())? as u64)
+    }
+
+    fn quarantine(&mut self, id: &SessionId) -> Result<Option<Quarantine>, StoreError> {
+        for place in self.view.places(&name_of(id))? {
+            if let Some(quarantine) = mend::quarantine(&self.view.dir, &place)? {
+                return Ok(Some(quarantine));
+            }
+        }
+        Ok(None)
     }
 
     fn check(&mut self, id: &SessionId, see: &mut dyn FnMut(Finding)) -> Result<Option<Checked>, StoreError> {

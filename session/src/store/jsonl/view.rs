@@ -20,6 +20,7 @@ use super::{
     disk::is_of_one_file,
     held::{self, Epochs, Held},
     index::Index,
+    mend,
     place::Place,
     scan::{self, Flaw},
     siblings::Orders,
@@ -320,6 +321,10 @@ impl View {
         };
         // Nothing stops it.
         let said = reading.said.and_then(|said| said.map(|scanned| scanned.map(|scanned| Summary::of(&scanned.fold))).transpose());
+        let said = match (said, mend::quarantine(&self.dir, place)?) {
+            (Some(_), Some(quarantine)) => Some(Err(Flaw::Line { place: "log".into(), source: mend::disowned(&quarantine) })),
+            (said, _) => said,
+        };
         Ok(Some(self.remember(place, reading.still, Kept { stamp: Some(reading.stamp), id: reading.id, header: reading.header, said })))
     }
 

@@ -14,7 +14,7 @@ use super::{
     birth::new_name,
     index::REMOVED,
     job::is_named,
-    place::{DAMAGED, Place, TORN},
+    place::{DAMAGED, Place, QUARANTINE, TORN},
     scan::tombstone,
     shelf::{Beginning, Slot},
     text::{Front, Lines},
@@ -267,7 +267,7 @@ impl Writer {
 
 /// Takes the copies away of what was cut off a session's file.
 fn clear_copies(dir: &Path, place: &Place) -> io::Result<()> {
-    let beginnings = [TORN, DAMAGED].map(|mark| format!("{}{EXTENSION}{mark}", place.stem));
+    let beginnings = [TORN, DAMAGED, QUARANTINE].map(|mark| format!("{}{EXTENSION}{mark}", place.stem));
     for entry in fs::read_dir(dir.join(&*place.folder))? {
         let entry = entry?;
         let name = entry.file_name();

@@ -3,6 +3,7 @@
 use std::{io, ops::ControlFlow, sync::Arc};
 
 use super::{
+    mend,
     place::Place,
     shelf::{Beginning, Slot},
     view::{Scan, Whole},
@@ -57,6 +58,9 @@ impl Writer {
             self.refuse_removed(id)?;
             return Err(Refused::NotFound(id.clone()));
         };
+        if let Some(quarantine) = mend::quarantine(&self.view.dir, &place).map_err(unread)? {
+            return Err(Refused::Corrupt { session: id.clone(), reason: mend::disowned(&quarantine).to_string() });
+        }
         let Whole { header, scanned, size, .. } = self.whole(id, &place)?;
         let mut slot = Slot::of(header, place, scanned, size);
         if let Some(at) = self.doubt(id)

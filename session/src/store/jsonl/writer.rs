@@ -42,7 +42,7 @@ pub(super) struct Writer {
     pub(super) families: Bounded<Arc<str>, Family>,
     /// Where the files go on of which nobody knows whether the disk has their last bytes.
     doubts: HashMap<SessionId, u64>,
-    pool: Pool,
+    pub(super) pool: Pool,
     pub(super) folders: Folders,
     lock: Option<Lock>,
     /// A failure of which nothing is known, until the batch tells of it.

@@ -9,7 +9,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params, types::Val
 
 use super::{
     log::{self, Found, bytes, crc_of, header_of, kind_column, unsigned},
-    summary::{self, KeptVerdict, kept_verdict, whole_head},
+    summary::{self, Disowned, KeptVerdict, kept_verdict, whole_head},
 };
 use crate::{
     check::{Checked, Class, Finding, Kept, Place, SessionCheck, lineage},
@@ -253,8 +253,10 @@ fn derived_row(conn: &Connection, id: &SessionId, sid: i64, header: &Header, crc
     };
     let (mut derived_head, mut derived_verdict) = checked.derived.as_ref().map(|(head, verdict)| (head, verdict)).unzip();
     match kept_verdict(id, crc, row, 3).or_else(|error| odd(error).map(|_| KeptVerdict::NoGood))? {
-        KeptVerdict::OfAnotherHeader => {
-            tell(Place::Header, Class::HeaderConflict, summary::ANOTHER_HEADER.into());
+        KeptVerdict::Disowned(disowned) => {
+            if disowned == Disowned::OfAnotherHeader {
+                tell(Place::Header, Class::HeaderConflict, summary::ANOTHER_HEADER.into());
+            }
             // Nothing is derived of a log of which nobody knows whose it is.
             (derived_head, derived_verdict) = (None, None);
         }

@@ -149,7 +149,7 @@ fn from_row(child: &Traced, found: &Found, row: &Row<'_>, first: usize) -> Resul
     let verdict = match kept_verdict(&child.id, found.crc, row, first + 2)? {
         KeptVerdict::Good(verdict) => verdict,
         KeptVerdict::NoGood => return Ok(None),
-        KeptVerdict::OfAnotherHeader => return Err(summary::another_header(&child.id)),
+        KeptVerdict::Disowned(disowned) => return Err(disowned.of(&child.id)),
     };
     let Some(head) = whole_head(&child.id, row, first)? else { return Ok(None) };
     if found.header.is_fork() && verdict != Verdict::Plain {

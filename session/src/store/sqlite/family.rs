@@ -35,7 +35,7 @@ pub(super) fn aliases(conn: &Connection, parent: &SessionId) -> Result<HashMap<S
         };
         let verdict = match kept {
             KeptVerdict::Good(verdict) => verdict,
-            KeptVerdict::OfAnotherHeader => continue,
+            KeptVerdict::Disowned(_) => continue,
             KeptVerdict::NoGood => match summary::derive(conn, &id, &Found { sid: row.get(0)?, header, crc }) {
                 Ok(summary) => summary.verdict,
                 Err(LoadError::Store(error)) => return Err(error.into()),

@@ -20,9 +20,11 @@ use super::{CommitError, Done, Op, Reader, Refused, Store, StoreError};
 use crate::{
     check::Rebuilt,
     id::{OwnerId, SessionId},
+    repair::Quarantine,
 };
 
 mod audit;
+mod backup;
 mod birth;
 mod check;
 mod claim;
@@ -171,6 +173,19 @@ impl Store for SqliteStore {
     fn rebuild_index(&self, only: Option<&SessionId>, see: &mut dyn FnMut(Rebuilt)) -> Result<(), StoreError> {
         let mut reader = SqliteReader::open(&self.path, self.node.liveness().clone())?;
         rebuild::rebuild(&mut reader, only, &mut |work| self.writer().derive(work), see)
+    }
+
+    fn backup(&self, to: &Path, _: &[SessionId]) -> Result<(), StoreError> {
+        backup::copy(&self.path, to)
+    }
+
+    fn quarantine(&self, id: &SessionId, quarantine: &Quarantine) -> Result<bool, StoreError> {
+        let mut done = false;
+        self.writer().derive(&mut |conn| {
+            done = rebuild::quarantine(conn, self.node.liveness(), id, quarantine)?;
+            Ok(())
+        })?;
+        Ok(done)
     }
 
     fn close(&self) -> Result<(), StoreError> {

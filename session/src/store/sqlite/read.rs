@@ -18,7 +18,7 @@ use super::{
     log::{self, SESSION_COLUMNS, Wanted, limit_column, unsigned},
     node::Liveness,
     schema::{Access, connect},
-    tally, transfer,
+    summary, tally, transfer,
 };
 use crate::{
     check::{Checked, Finding},
@@ -29,6 +29,7 @@ use crate::{
     id::{MessageId, OwnerId, Seq, SessionId},
     listing::{Cursor, Described, Description},
     message::InboxRecord,
+    repair::Quarantine,
     store::{ExportError, Lease, LoadError, Log, Member, MessageState, Reader, StoreError, Traced},
 };
 
@@ -135,16 +136,19 @@ impl Reader for SqliteReader {
 
     fn export(&mut self, id: &SessionId, line: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Result<(), ExportError> {
         let snapshot = self.conn.unchecked_transaction()?;
+        summary::refuse_quarantined(&snapshot, id)?;
         export::export(&snapshot, id, line)
     }
 
     fn load(&mut self, id: &SessionId) -> Result<Log, LoadError> {
         let snapshot = self.conn.unchecked_transaction()?;
+        summary::refuse_quarantined(&snapshot, id)?;
         log::load(&snapshot, id)
     }
 
     fn fold(&mut self, id: &SessionId, see: &mut dyn FnMut(&Event) -> ControlFlow<()>) -> Result<Option<Fold>, LoadError> {
         let snapshot = self.conn.unchecked_transaction()?;
+        summary::refuse_quarantined(&snapshot, id)?;
         let found = log::require(&snapshot, id)?;
         log::fold(&snapshot, id, &found, &mut |event| see(&event))
     }
@@ -321,6 +325,10 @@ impl Reader for SqliteReader {
         let Some(examined) = check::check(&self.conn, id)? else { return Ok(None) };
         examined.findings.into_iter().for_each(see);
         Ok(Some(examined.checked))
+    }
+
+    fn quarantine(&mut self, id: &SessionId) -> Result<Option<Quarantine>, StoreError> {
+        Ok(summary::quarantined(&self.conn, id)?)
     }
 
     fn check_store(&mut self, see: &mut dyn FnMut(Finding)) -> Result<(), StoreError> {

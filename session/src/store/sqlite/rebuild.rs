@@ -4,16 +4,19 @@
 //! tally and the set of missing parents. Ended anywhere, it leaves rows that are right beside rows that are noticed: a row that is no good is not
 //! believed, and a tally that does not fit its set proves nothing. Ground truth is only read.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
 use super::{
     SqliteReader, audit,
     check::{self, derive_row},
+    node::Liveness,
+    summary,
     tally::{self, Tally},
 };
 use crate::{
     check::Rebuilt,
     id::SessionId,
+    repair::Quarantine,
     store::{Reader, StoreError},
 };
 
@@ -110,6 +113,21 @@ fn sets(conn: &Connection) -> Result<Vec<Rebuilt>, StoreError> {
         done.push(Rebuilt::Tally);
     }
     Ok(done)
+}
+
+/// Quarantines a session unless somebody alive holds it, and keeps what belongs to the store as a whole right. Tells whether it was done.
+pub(super) fn quarantine(conn: &Connection, liveness: &Liveness, id: &SessionId, quarantine: &Quarantine) -> Result<bool, StoreError> {
+    let row = "SELECT s.sid, l.owner FROM session s LEFT JOIN lease l ON l.sid = s.sid WHERE s.id = ?1";
+    let found: Option<(i64, Option<String>)> = conn.prepare_cached(row)?.query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let Some((sid, holder)) = found else { return Ok(false) };
+    if let Some(holder) = holder
+        && liveness.alive(conn, &holder)?
+    {
+        return Ok(false);
+    }
+    summary::quarantine(conn, id, sid, quarantine)?;
+    sets(conn)?;
+    Ok(true)
 }
 
 impl SqliteReader {

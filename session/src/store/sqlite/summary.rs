@@ -14,6 +14,7 @@ use crate::{
     head::Head,
     id::SessionId,
     listing::{Summary, Verdict},
+    repair::Quarantine,
     store::LoadError,
 };
 
@@ -44,10 +45,65 @@ pub(super) fn whole_head(id: &SessionId, row: &Row<'_>, column: usize) -> rusqli
 pub(super) enum KeptVerdict {
     /// They are damaged or lost.
     NoGood,
-    /// They are whole and were made for another header: a header never changes, so the one that is there is not the one that was written.
-    OfAnotherHeader,
+    /// They say that the session is not to be believed.
+    Disowned(Disowned),
     /// They are whole.
     Good(Verdict),
+}
+
+/// Why a session is not to be believed, by its derived row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Disowned {
+    /// The row was made for another header: a header never changes, so the one that is there is not the one that was written.
+    OfAnotherHeader,
+    /// A repair has quarantined it.
+    Quarantined(Quarantine),
+}
+
+impl Disowned {
+    /// Says so of a session.
+    pub(super) fn of(&self, id: &SessionId) -> LoadError {
+        let (place, source) = match self {
+            Self::OfAnotherHeader => ("header", DecodeError::Misplaced(ANOTHER_HEADER.into())),
+            Self::Quarantined(quarantine) => ("log", DecodeError::Quarantined(quarantine.to_string())),
+        };
+        LoadError::Corrupt { session: id.clone(), place: place.into(), source }
+    }
+}
+
+/// What stands for the header's checksum in the row of a session that is quarantined; no checksum is negative.
+const QUARANTINED: i64 = -1;
+
+fn quarantine_crc(id: &SessionId, text: &[u8]) -> u32 {
+    crc32c::crc32c_append(bound(b"q\0", id), text)
+}
+
+/// Writes into the derived row of a session that it is quarantined: it has no work, and nothing more is derived of it.
+pub(super) fn quarantine(conn: &Connection, id: &SessionId, sid: i64, quarantine: &Quarantine) -> rusqlite::Result<()> {
+    let text = text(quarantine)?;
+    let crc = quarantine_crc(id, text.as_bytes());
+    conn.prepare_cached("INSERT OR IGNORE INTO summary(sid, head, head_crc, work, verdict, verdict_crc, header_crc) VALUES(?1, '', 0, 0, '', 0, 0)")?
+        .execute([sid])?;
+    conn.prepare_cached("UPDATE summary SET work = 0, verdict = ?2, verdict_crc = ?3, header_crc = ?4, alias_of = NULL, alias = NULL WHERE sid = ?1")?
+        .execute(params![sid, text, crc, QUARANTINED])?;
+    Ok(())
+}
+
+/// Tells whether a session is quarantined.
+pub(super) fn quarantined(conn: &Connection, id: &SessionId) -> rusqlite::Result<Option<Quarantine>> {
+    let mut query = conn
+        .prepare_cached("SELECT m.verdict, m.verdict_crc, m.header_crc FROM session s JOIN summary m ON m.sid = s.sid WHERE s.id = ?1 AND m.header_crc = ?2")?;
+    let mut rows = query.query(params![id.as_str(), QUARANTINED])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    Ok(match kept_verdict(id, 0, row, 0)? {
+        KeptVerdict::Disowned(Disowned::Quarantined(quarantine)) => Some(quarantine),
+        _ => None,
+    })
+}
+
+/// Refuses a session that is quarantined.
+pub(super) fn refuse_quarantined(conn: &Connection, id: &SessionId) -> Result<(), LoadError> {
+    quarantined(conn, id)?.map_or(Ok(()), |quarantine| Err(Disowned::Quarantined(quarantine).of(id)))
 }
 
 /// Returns the verdict in three columns, which must belong to the header of checksum `header`.
@@ -56,20 +112,20 @@ pub(super) fn kept_verdict(id: &SessionId, header: u32, row: &Row<'_>, column: u
     if text.is_empty() {
         return Ok(KeptVerdict::NoGood);
     }
+    if row.get::<_, i64>(column + 2)? == QUARANTINED {
+        let whole = crc_of(row, column + 1)? == Some(quarantine_crc(id, text));
+        let said = if whole { serde_json::from_slice(text).ok() } else { None };
+        return Ok(said.map_or(KeptVerdict::NoGood, |quarantine| KeptVerdict::Disowned(Disowned::Quarantined(quarantine))));
+    }
     let Some(made_for) = crc_of(row, column + 2)? else { return Ok(KeptVerdict::NoGood) };
     if crc_of(row, column + 1)? != Some(verdict_crc(id, made_for, text)) {
         return Ok(KeptVerdict::NoGood);
     }
     if made_for != header {
-        return Ok(KeptVerdict::OfAnotherHeader);
+        return Ok(KeptVerdict::Disowned(Disowned::OfAnotherHeader));
     }
     let verdict = scan::verdict(text).or_else(|| serde_json::from_slice(text).ok());
     Ok(verdict.map_or(KeptVerdict::NoGood, KeptVerdict::Good))
-}
-
-/// Says that a header is not the one that was written.
-pub(super) fn another_header(id: &SessionId) -> LoadError {
-    LoadError::Corrupt { session: id.clone(), place: "header".into(), source: DecodeError::Misplaced(ANOTHER_HEADER.into()) }
 }
 
 /// What is wrong with a header for which the derived row was not made.
@@ -78,7 +134,7 @@ pub(super) const ANOTHER_HEADER: &str = "it is not the header that the session's
 /// Reads the derived row; `None` unless all of it is good.
 ///
 /// # Errors
-/// [`LoadError::Corrupt`] if the row was made for another header.
+/// [`LoadError::Corrupt`] if the row says that the session is not to be believed.
 pub(super) fn read(conn: &Connection, id: &SessionId, found: &Found) -> Result<Option<Summary>, LoadError> {
     let mut query = conn.prepare_cached("SELECT head, head_crc, verdict, verdict_crc, header_crc, work FROM summary WHERE sid = ?1")?;
     let mut rows = query.query([found.sid])?;
@@ -86,7 +142,7 @@ pub(super) fn read(conn: &Connection, id: &SessionId, found: &Found) -> Result<O
     let verdict = match kept_verdict(id, found.crc, row, 2)? {
         KeptVerdict::Good(verdict) => verdict,
         KeptVerdict::NoGood => return Ok(None),
-        KeptVerdict::OfAnotherHeader => return Err(another_header(id)),
+        KeptVerdict::Disowned(disowned) => return Err(disowned.of(id)),
     };
     let Some(head) = whole_head(id, row, 0)? else { return Ok(None) };
     if found.header.is_fork() && verdict != Verdict::Plain {

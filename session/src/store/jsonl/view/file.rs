@@ -20,6 +20,7 @@ use crate::{
         jsonl::{
             batches::whole_batches,
             disk::{is_of_one_file, open_regular, unreadable},
+            mend,
             place::Place,
             scan::{self, Flaw, Scanned, Unread},
             stamp::Stamp,
@@ -198,6 +199,10 @@ impl View {
 
     /// Folds a whole session and hands each event on.
     pub(in crate::store::jsonl) fn scan(&self, place: &Place, see: &mut scan::See<'_>) -> io::Result<Option<Result<Scan, LoadError>>> {
+        if let Some(quarantine) = mend::quarantine(&self.dir, place)? {
+            let (session, _) = scan::header(place, &[]);
+            return Ok(Some(Err(LoadError::Corrupt { session, place: "log".into(), source: mend::disowned(&quarantine) })));
+        }
         // What is committed does not change, so that a second reading goes on where the first was cut off.
         let mut next = 0;
         let mut hand = |event: Event| {

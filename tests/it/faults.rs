@@ -4,6 +4,7 @@
 //! part of them is taken, so that each kind of job and disaster is met in each run of the tests.
 
 mod full;
+mod mending;
 mod moving;
 mod running;
 mod sending;

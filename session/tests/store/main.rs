@@ -1,6 +1,7 @@
 //! One suite for every store: what the `Store` and `Reader` traits promise, run against each implementation.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking, in its helpers too")]
 
+mod bits;
 mod bounded;
 mod check;
 mod check_files;

@@ -1,0 +1,194 @@
+//! Every bit of a small store flipped in turn: each flip is harmless, an error or a diagnostic, and what it has changed is named by a check.
+//!
+//! `GREENROOM_STRIDE=1` flips every bit; without it every so-manieth is flipped, by a stride that meets every bit of a byte and every place of a page.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use greenroom_session::{
+    check::{Finding, Seen, check},
+    descriptor::Descriptor,
+    event::TurnEnd,
+    header::NewSession,
+    store::{ClaimKind, Create, Reader, Store, StoreError, jsonl, jsonl::JsonlStore, sqlite, sqlite::SqliteStore},
+};
+use tempfile::TempDir;
+
+use crate::support::{Fixture, child, close, mid, note, sid, turn};
+
+/// What there is: a root with a turn behind it and messages that wait, a child with an alias, a child of that, an orphan.
+const SESSIONS: [&str; 4] = ["r", "c1", "d", "orphan"];
+
+/// A small store at rest.
+fn small(store: Box<dyn Store>) -> Fixture {
+    let f = Fixture { store, folder: None };
+    f.root("r");
+    f.create(child("c1", "r", Some("a"), 1_000));
+    let below = Descriptor::continuable("spawn", "below", "reporter");
+    f.create(Create::child(NewSession::child(sid("d"), sid("c1"), 1), vec![], &below, None, 1_000).unwrap());
+    f.create(child("orphan", "nobody", None, 1_000));
+    f.accept("r", turn("m0")).unwrap();
+    let (fence, _) = f.open("r", Some(1));
+    f.accept("r", note("n0", false)).unwrap();
+    f.claim(&fence, ClaimKind::Notes).unwrap();
+    f.end_turn(&fence, 1, TurnEnd::Completed);
+    f.one(close(&fence, f.next_seq("r"), true)).unwrap();
+    for message in [turn("m1"), note("n1", true)] {
+        f.accept("r", message).unwrap();
+    }
+    f.store.close().unwrap();
+    f
+}
+
+/// An answer: what it says, or that there is none, which is a word.
+type Answer = Result<String, String>;
+
+fn answer<T: Debug, E: Debug>(said: Result<T, E>) -> Answer {
+    said.map(|said| format!("{said:?}")).map_err(|error| format!("{error:?}"))
+}
+
+/// Asks everything that a reader can be asked. `Records` are those that must never be wrong without an error of their own.
+fn ask(reader: &mut dyn Reader) -> BTreeMap<String, Answer> {
+    let mut said = BTreeMap::new();
+    let mut put = |what: String, answer: Answer| drop(said.insert(what, answer));
+    for id in SESSIONS {
+        put(format!("records of {id}"), answer(reader.load(&sid(id))));
+        put(format!("records waiting for {id}"), answer(reader.inbox(&sid(id), 10)));
+        put(format!("header of {id}"), answer(reader.header(&sid(id))));
+        put(format!("records from 1 of {id}"), answer(reader.events(&sid(id), 1, 3)));
+        for verify in [false, true] {
+            put(format!("family of {id}, {verify}"), answer(reader.family(Some(&sid(id)), None, 10, verify)));
+        }
+        for message in ["m0", "n1"] {
+            put(format!("message {message} of {id}"), answer(reader.message(&sid(id), &mid(message))));
+        }
+    }
+    put("roots".into(), answer(reader.family(None, None, 10, false)));
+    put("runnable".into(), answer(reader.runnable(None, 10)));
+    put("leases".into(), answer(reader.leases(None)));
+    put("alias".into(), answer(reader.alias(&sid("r"), "a")));
+    put("found".into(), answer(reader.find("", 10)));
+    put("counted".into(), answer(reader.count()));
+    said
+}
+
+/// What a check says: nothing, something, or that it cannot be done.
+fn named(reader: &mut dyn Reader) -> Result<Vec<Finding>, String> {
+    let mut found = Vec::new();
+    let mut see = |seen| {
+        if let Seen::Finding(finding) = seen {
+            found.push(finding);
+        }
+    };
+    check(reader, None, &mut see).map(|()| found).map_err(|error| format!("{error:?}"))
+}
+
+/// How the flips of a store went.
+#[derive(Debug, Default)]
+struct Flips {
+    harmless: u64,
+    refused: u64,
+    named: u64,
+}
+
+/// Judges a store one bit of which is another. `truth` is what was said before, with the findings.
+fn judge(flips: &mut Flips, reader: Result<Box<dyn Reader>, StoreError>, truth: &BTreeMap<String, Answer>, before: &[Finding], what: &dyn Fn() -> String) {
+    let Ok(mut reader) = reader else {
+        flips.refused += 1;
+        return;
+    };
+    let said = ask(&mut *reader);
+    let other: Vec<&String> = truth.iter().filter(|(what, answer)| said[*what] != **answer).map(|(what, _)| what).collect();
+    // Records carry checksums that are looked at by every read: there is no wrong record.
+    let wrong: Vec<_> = other.iter().filter(|what| what.starts_with("records") && said[**what].is_ok()).collect();
+    let found = named(&mut *reader);
+    let is_named = found.as_ref().map_or(true, |found| found.iter().any(|finding| finding.class.severity().is_fault() && !before.contains(finding)));
+    if other.is_empty() {
+        flips.harmless += 1;
+    } else if is_named {
+        flips.named += 1;
+    } else {
+        panic!("{}: other answers and no word: {:?}", what(), other.iter().map(|what| (what, &said[*what], &truth[*what])).collect::<Vec<_>>());
+    }
+    assert!(wrong.is_empty() || is_named, "{}: wrong records: {wrong:?}", what());
+}
+
+fn stride(default: usize) -> usize {
+    std::env::var("GREENROOM_STRIDE").map_or(default, |text| text.parse().unwrap())
+}
+
+/// Flips bits of a file in turn, each for one judgement.
+fn flip(path: &Path, stride: usize, mut judge: impl FnMut(usize)) {
+    let whole = fs::read(path).unwrap();
+    let mut bytes = whole.clone();
+    for bit in (0..whole.len() * 8).step_by(stride) {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        fs::write(path, &bytes).unwrap();
+        judge(bit);
+        bytes[bit / 8] = whole[bit / 8];
+    }
+    fs::write(path, whole).unwrap();
+}
+
+#[test]
+fn no_flipped_bit_of_a_database_is_a_wrong_answer_without_a_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    drop(small(Box::new(SqliteStore::open(&path).unwrap())));
+    let mut reader = sqlite::open_reader(&path).unwrap();
+    let (truth, before) = (ask(&mut reader), named(&mut reader).unwrap());
+    assert!(before.iter().all(|finding| !finding.class.severity().is_fault()), "{before:?}");
+    drop(reader);
+    let mut flips = Flips::default();
+    flip(&path, stride(997), |bit| {
+        let reader = sqlite::open_reader(&path).map(|reader| Box::new(reader) as Box<dyn Reader>);
+        judge(&mut flips, reader, &truth, &before, &|| format!("bit {} of byte {}", bit % 8, bit / 8));
+        for left in ["-wal", "-shm"] {
+            drop(fs::remove_file(folder.path().join(format!("store.db{left}"))));
+        }
+    });
+    eprintln!("{flips:?}");
+    assert!(flips.harmless > 0 && flips.named + flips.refused > 0, "{flips:?}");
+}
+
+/// The files of a folder of JSON Lines that are read.
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut folders = vec![dir.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { folders.push(path) } else { files.push(path) }
+        }
+    }
+    files.retain(|file| !file.ends_with("_lock"));
+    files.sort();
+    files
+}
+
+fn lines() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("store");
+    drop(small(Box::new(JsonlStore::open(&dir).unwrap())));
+    (folder, dir)
+}
+
+#[test]
+fn no_flipped_bit_of_a_folder_is_a_wrong_answer_without_a_word() {
+    let (_folder, dir) = lines();
+    let mut reader = jsonl::open_reader(&dir).unwrap();
+    let (truth, before) = (ask(&mut reader), named(&mut reader).unwrap());
+    let mut flips = Flips::default();
+    for file in files(&dir) {
+        flip(&file, stride(37), |bit| {
+            let reader = jsonl::open_reader(&dir).map(|reader| Box::new(reader) as Box<dyn Reader>);
+            judge(&mut flips, reader, &truth, &before, &|| format!("bit {} of byte {} of {}", bit % 8, bit / 8, file.display()));
+        });
+    }
+    eprintln!("{flips:?}");
+    assert!(flips.named + flips.refused > 0, "{flips:?}");
+}

@@ -12,6 +12,7 @@ mod limits;
 mod listing;
 mod model;
 mod processes;
+mod properties;
 mod reading;
 mod seeds;
 mod sqlite;

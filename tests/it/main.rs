@@ -49,6 +49,8 @@ mod docs;
 mod facade;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod faults;
+#[cfg(feature = "program")]
+mod fuzzed;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod guide;
 mod log_format;

@@ -1,0 +1,3 @@
+//! The bodies of the fuzz targets.
+mod bodies;
+pub use bodies::*;

@@ -74,7 +74,7 @@ impl CommandAgent {
         let input = request::request(turn, &self.stage.bindings.values).await?;
         let spec = self.command(turn);
         let lock = self.stage.guards.lock_of(turn.session());
-        let output = command::run(&spec, &input, &lock, turn.cancelled()).await.map_err(failed)?;
+        let output = command::run_alone(&spec, &input, &lock, turn.cancelled()).await.map_err(failed)?;
         let answer = Answer::parse(&output.stdout, self.mode()).map_err(failed)?;
         let text = String::from_utf8(output.stdout).map_err(|error| TurnError::new("COMMAND_OUTPUT", error.to_string()))?;
         // A text of control characters takes six times its size in a log.

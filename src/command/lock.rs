@@ -8,6 +8,7 @@
 //! may remove it: then nobody else does. Who took the lock of a file that has been removed meanwhile
 //! holds nothing, and begins again.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Seek as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -15,7 +16,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -40,14 +41,15 @@ pub(super) struct RunLock {
 }
 
 impl RunLock {
-    /// Takes the lock, waiting up to `wait` for the run that holds it.
+    /// Takes the lock, waiting up to `wait` for the run that holds it. A run that holds it after `evict` is over for whoever may say so: what is left of it is
+    /// killed, and where its runtime has the lock still, as one that is stopped, a new file takes the place of the old one.
     ///
     /// Creates the file (mode 0600) and its folder (mode 0700).
     ///
     /// # Cancel safety
     ///
     /// Dropping the future gives up the wait and takes nothing.
-    pub(super) async fn acquire(path: &Path, wait: Duration, cancel: &CancellationToken) -> Result<Self, CommandError> {
+    pub(super) async fn acquire(path: &Path, wait: Duration, evict: Option<Duration>, cancel: &CancellationToken) -> Result<Self, CommandError> {
         let action = format!("lock {}", path.display());
         let started = Instant::now();
         let mut pause = FIRST_PAUSE;
@@ -59,6 +61,12 @@ impl RunLock {
                 Attempt::Held(file) => opened = Some(file),
             }
             let waited = started.elapsed();
+            if evict.is_some_and(|evict| waited >= evict) {
+                let owned = path.to_owned();
+                tracing::warn!(lock = %path.display(), "what is left of an earlier run of this session is ended");
+                blocking(move || evict_from(&owned)).await?.map_err(CommandError::io(&action))?;
+                opened = None;
+            }
             if waited >= wait {
                 return Err(CommandError::StillRunning { lock: path.to_owned(), waited: wait });
             }
@@ -168,6 +176,41 @@ fn kill_left(path: &Path, mark: [u8; 16]) -> io::Result<()> {
     Ok(())
 }
 
+/// Ends whatever has this lock: the processes whose standard input it is, which are a command and its children, and those whose standard output it is, which are
+/// guards. Then it removes the file, so that whoever has it open besides holds nothing.
+fn evict_from(path: &Path) -> io::Result<()> {
+    let there = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    let mut seen = BTreeSet::new();
+    loop {
+        let mut more = false;
+        for entry in fs::read_dir("/proc")? {
+            let entry = entry?;
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+            let has = |number: &str| {
+                fs::metadata(entry.path().join("fd").join(number)).is_ok_and(|found| (found.dev(), found.ino()) == (there.dev(), there.ino()))
+            };
+            if let (true, Some(pid)) = (has("0") || has("1"), Pid::from_raw(id)) {
+                // The group that it may lead first: by itself it might leave others behind.
+                kill_process_group(pid, Signal::KILL).ok();
+                kill_process(pid, Signal::KILL).ok();
+                more |= seen.insert(id);
+            }
+        }
+        if !more {
+            break;
+        }
+    }
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let found = file.metadata()?;
+    if (found.dev(), found.ino()) == (there.dev(), there.ino()) && is_at(path, &file)? {
+        fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
 enum Attempt {
     Taken(File),
     Held(File),
@@ -223,7 +266,7 @@ mod tests {
     const BOUND: Duration = Duration::from_secs(30);
 
     async fn acquire(path: &Path, wait: Duration) -> Result<RunLock, CommandError> {
-        RunLock::acquire(path, wait, &CancellationToken::new()).await
+        RunLock::acquire(path, wait, None, &CancellationToken::new()).await
     }
 
     #[tokio::test]

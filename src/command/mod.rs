@@ -50,5 +50,6 @@ mod tests;
 
 pub use answer::{Answer, AnswerMode, Delegate, End, Outgoing};
 pub use error::CommandError;
+pub(crate) use run::run_alone;
 pub use run::{CommandOutput, run};
 pub use spec::{CommandSpec, DEFAULT_MAX_STDOUT_BYTES};

@@ -112,6 +112,36 @@ fn failed(result: Result<CommandOutput, CommandError>, code: &str) -> String {
 }
 
 #[tokio::test]
+async fn what_a_stopped_runtime_has_left_is_ended_for_whoever_has_overtaken_it() {
+    let stage = Stage::new();
+    // Nobody drives this run on: to everybody else its runtime is one that was stopped.
+    let old = stage.shell("echo $$ >leader; sleep 600 & echo $! >child; wait");
+    let lock = stage.lock();
+    let mut stopped = Box::pin(run(&old, b"old", &lock, CancellationToken::new()));
+    let (leader, child) = tokio::select! {
+        done = &mut stopped => panic!("{done:?}"),
+        pids = async { (stage.pid("leader").await, stage.pid("child").await) } => pids,
+    };
+    let next = stage.shell("cat");
+    let done = run_waiting(&next, b"new", &lock, CancellationToken::new(), BOUND, Some(Duration::from_millis(20))).await.unwrap();
+    assert_eq!(done.stdout, b"new");
+    for pid in [leader, child] {
+        dies(pid).await;
+    }
+    // What the old one does late touches nothing of the new one.
+    let third = stage.shell("echo $$ >third; cat; sleep 600");
+    let mut third = Box::pin(run(&third, b"third", &lock, CancellationToken::new()));
+    let third_pid = tokio::select! {
+        done = &mut third => panic!("{done:?}"),
+        pid = stage.pid("third") => pid,
+    };
+    assert!(stopped.await.is_err());
+    assert!(lives(third_pid) && !stage.lock_is_free());
+    drop(third);
+    dies(third_pid).await;
+}
+
+#[tokio::test]
 async fn a_command_reads_its_request_and_answers() {
     let stage = Stage::new();
     let spec = stage.shell("cat; echo noted >&2");
@@ -157,7 +187,7 @@ async fn a_child_that_left_with_the_lock_is_killed_and_does_not_keep_the_next_ru
     let escaped = stage.pid("pid").await;
     dies(escaped).await;
     let next = stage.spec(&["echo", "mine"]);
-    let done = run_waiting(&next, b"", &stage.lock(), CancellationToken::new(), Duration::from_millis(20)).await;
+    let done = run_waiting(&next, b"", &stage.lock(), CancellationToken::new(), Duration::from_millis(20), None).await;
     assert_eq!(done.unwrap().stdout, b"mine\n");
 }
 
@@ -413,7 +443,7 @@ async fn a_run_waits_for_the_one_before() {
     let held = File::create(stage.lock()).unwrap();
     held.lock().unwrap();
     let (spec, lock) = (stage.spec(&["echo", "mine"]), stage.lock());
-    let within = |wait| run_waiting(&spec, b"", &lock, CancellationToken::new(), wait);
+    let within = |wait| run_waiting(&spec, b"", &lock, CancellationToken::new(), wait, None);
 
     let message = failed(within(Duration::from_millis(20)).await, "COMMAND_TIMEOUT");
     assert!(message.starts_with("an earlier run still holds"), "{message}");

@@ -55,6 +55,8 @@ mod fuzzed;
 mod guide;
 mod log_format;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod processes;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod seed;
 #[cfg(feature = "sqlite")]
 mod seeded;

@@ -184,6 +184,33 @@ fn a_stopped_process_that_was_overtaken_is_fenced() {
 }
 
 #[test]
+fn of_eight_that_take_over_at_once_one_wins() {
+    for round in 0..5 {
+        let f = Fixture::sqlite();
+        f.root("r");
+        let mut holder = Other::start(&f.path());
+        holder.ask("start");
+        assert_eq!(holder.ask("open r"), "1");
+        let mut takers: Vec<Other> = (0..8).map(|_| Other::start(&f.path())).collect();
+        for taker in &mut takers {
+            taker.ask("start");
+        }
+        holder.kill();
+        takers.iter_mut().for_each(|taker| taker.tell("open r"));
+        let answers: Vec<String> = takers.iter_mut().map(Other::answer).collect();
+        assert_eq!(answers.iter().filter(|answer| *answer == "2").count(), 1, "round {round}: {answers:?}");
+        assert!(answers.iter().all(|answer| ["2", "SESSION_HELD", "FENCED", "SEQ_CONFLICT"].contains(&answer.as_str())), "round {round}: {answers:?}");
+        // Whoever comes late with the epoch before is told so, and the log has one new epoch.
+        for (taker, answer) in takers.iter_mut().zip(&answers) {
+            let wrote = taker.ask(&format!("append r {}", if answer == "2" { 2 } else { 1 }));
+            assert_eq!(wrote, if answer == "2" { "done" } else { "FENCED" }, "round {round}");
+        }
+        assert_eq!(f.load("r").fold.head().epoch, 2);
+        takers.into_iter().for_each(Other::kill);
+    }
+}
+
+#[test]
 fn what_a_killed_process_was_told_is_accepted_is_there() {
     let f = Fixture::sqlite();
     f.root("r");

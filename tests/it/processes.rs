@@ -1,0 +1,200 @@
+//! A holder that is stopped, overtaken and goes on; one that is killed; takers that race; a clock that goes back.
+
+use std::{
+    fs,
+    process::{Child, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use greenroom::{Delegate, Runtime, Turn, TurnEnd, actors::host::NewRoot, session::{clock::Clock, event::Body}};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use crate::{
+    audit,
+    cli::{Desk, Kind, Said},
+};
+
+/// A child whose command hangs in its first attempt and answers in the next.
+const PROGRAM: &str = r#"
+[run]
+root = "editor"
+prompt = "Go."
+
+[vars]
+dir = { path = "." }
+
+[agents.editor]
+behavior = "script"
+turns = [[
+  { delegate = { agent = "worker", as = "w", description = "works", prompt = "work" } },
+  { await = "children" },
+  { say = "{reports}" },
+]]
+
+[agents.worker]
+behavior = "command"
+answer = "text"
+timeout = "10m"
+env = { DIR = "{dir}" }
+command = ["sh", "-c", '''
+echo $$ >"$DIR/pid-$GREENROOM_ATTEMPT"
+if [ "$GREENROOM_ATTEMPT" = 1 ]; then sleep 600 & echo $! >"$DIR/child"; wait; echo "too late" >"$DIR/late"; fi
+echo "attempt $GREENROOM_ATTEMPT"
+''']
+"#;
+
+const BOUND: Duration = Duration::from_secs(60);
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + BOUND;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "never: {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+fn desk() -> Desk {
+    let desk = Desk::new();
+    desk.write("story.toml", PROGRAM);
+    desk
+}
+
+fn start(desk: &Desk, words: &[&str]) -> Child {
+    desk.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Reads a whole process id that a command has written.
+fn pid(desk: &Desk, name: &str) -> Pid {
+    until(name, || {
+        let text = fs::read_to_string(desk.path(name)).ok().filter(|text| text.ends_with('\n'))?;
+        Pid::from_raw(text.trim().parse().ok()?)
+    })
+}
+
+fn lives(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
+    test_kill_process(pid).is_ok() && !stat.contains(") Z ")
+}
+
+/// Starts a run and returns it once its command hangs, with the root.
+fn hanging(desk: &Desk) -> (Child, Pid, Pid, String) {
+    let holder = start(desk, &["run", "story.toml"]);
+    let (leader, child) = (pid(desk, "pid-1"), pid(desk, "child"));
+    let roots = desk.run(&["list", "--json"]).json();
+    let root = roots["entries"][0]["id"].as_str().unwrap().to_owned();
+    (holder, leader, child, root)
+}
+
+/// Every session's attempts, once everything is served.
+fn attempts(desk: &Desk) -> Vec<Vec<u64>> {
+    let sessions = audit::read(&desk.path("desk.db"));
+    sessions.iter().for_each(audit::Audited::check_finished);
+    let of = |session: &audit::Audited| session.of("turn/start").map(|(_, data)| data["attempt"].as_u64().unwrap()).collect();
+    sessions.iter().map(of).collect()
+}
+
+#[test]
+fn a_holder_that_was_stopped_past_its_lease_is_refused_and_its_command_is_dead() {
+    let desk = desk();
+    let (holder, leader, child, root) = hanging(&desk);
+    kill_process(Pid::from_child(&holder), Signal::STOP).unwrap();
+    // It may be stopped in the middle of a write, which nobody can go on beside: then it is let go on for a moment.
+    let held = until("the holder is stopped between two writes", || {
+        let said = desk.run(&["run", "story.toml", "--root", &root, "--timeout", "1s"]);
+        if said.err.contains("STORE_LOCKED") {
+            kill_process(Pid::from_child(&holder), Signal::CONT).unwrap();
+            kill_process(Pid::from_child(&holder), Signal::STOP).unwrap();
+            return None;
+        }
+        Some(said)
+    });
+    assert!(held.err.contains("SESSION_HELD") || held.exit == 3, "its lease goes on: {held:?}");
+    // Its time is over, without anybody's waiting for it.
+    let raw = rusqlite::Connection::open(desk.path("desk.db")).unwrap();
+    raw.execute("UPDATE node SET expires_at = expires_at - 10001", []).unwrap();
+    drop(raw);
+    let taken = desk.run(&["run", "story.toml", "--root", &root]);
+    assert_eq!((taken.exit, taken.out.split_whitespace().collect::<Vec<_>>().join(" ").as_str()), (0, "works attempt 2"), "{taken:?}");
+    assert!(!lives(leader) && !lives(child), "the command of the stopped holder goes on");
+    let after = audit::read(&desk.path("desk.db"));
+    kill_process(Pid::from_child(&holder), Signal::CONT).unwrap();
+    let said = Said::of(&holder.wait_with_output().unwrap());
+    assert!(said.err.contains("code=\"FENCED\""), "its append is refused: {said:?}");
+    assert!(!desk.path("late").exists());
+    let now = audit::read(&desk.path("desk.db"));
+    let events = |sessions: &[audit::Audited]| sessions.iter().map(|session| session.events.clone()).collect::<Vec<_>>();
+    assert_eq!(events(&now), events(&after), "nothing of it was appended");
+    assert_eq!(attempts(&desk), [vec![1, 2], vec![1, 2]]);
+}
+
+#[test]
+fn of_a_holder_that_is_killed_everything_is_taken_over_at_once_by_one_of_eight() {
+    let desk = desk();
+    let (mut holder, leader, child, root) = hanging(&desk);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let takers: Vec<Child> = (0..8).map(|_| start(&desk, &["run", "story.toml", "--root", &root])).collect();
+    let said: Vec<Said> = takers.into_iter().map(|taker| Said::of(&taker.wait_with_output().unwrap())).collect();
+    let done = said.iter().filter(|said| said.exit == 0).count();
+    assert!(done >= 1, "{said:?}");
+    // Exit 6 is that somebody else has it, or was just writing to it.
+    assert!(said.iter().all(|said| matches!(said.exit, 0 | 6)), "{said:?}");
+    until("its command is gone", || (!lives(leader) && !lives(child)).then_some(()));
+    // One of them served what was cut off, the others nothing.
+    assert_eq!(attempts(&desk), [vec![1, 2], vec![1, 2]]);
+    assert!(pid(&desk, "pid-2") != leader && !desk.path("pid-3").exists());
+}
+
+/// A clock that goes back by a minute with every look.
+#[derive(Debug)]
+struct Backwards(AtomicU64);
+
+impl Clock for Backwards {
+    fn now_ms(&self) -> u64 {
+        self.0.fetch_sub(60_000, Ordering::Relaxed)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn under_a_clock_that_goes_back_nobody_is_older_than_the_parent_and_no_lease_ends() {
+    for kind in Kind::ALL {
+        let desk = Desk::over(kind);
+        let clock = Arc::new(Backwards(AtomicU64::new(1_800_000_000_000)));
+        let builder = Runtime::builder().clock(clock).closure("desk", |turn: Turn| async move {
+            for n in 0..5 {
+                turn.delegate(Delegate::new("clerk", format!("clerk {n}"), "work")).await?;
+            }
+            turn.await_children().await?;
+            Ok(TurnEnd::Completed)
+        });
+        let clerk = |turn: Turn| async move {
+            turn.report(turn.text(), true).await?;
+            Ok(TurnEnd::Completed)
+        };
+        let runtime = builder.closure("clerk", clerk).open(&desk.url()).await.unwrap();
+        let root = runtime.host().root(NewRoot::new("desk", "a desk")).await.unwrap();
+        let id = root.agent().session().clone();
+        runtime.host().send(&id, "Go.", None).await.unwrap();
+        root.quiescent().await.unwrap();
+        let children = runtime.list(Some(&id)).await.unwrap().entries;
+        assert_eq!(children.len(), 5);
+        for entry in &children {
+            let turns = runtime.read_events(entry.id()).await.unwrap();
+            assert!(turns.iter().filter(|event| matches!(event.body, Body::TurnEnd { .. })).count() == 1, "{turns:?}");
+        }
+        runtime.shutdown().await;
+        let mut reader = desk.any_store().reader().unwrap();
+        let born = reader.header(&id).unwrap().unwrap().created_at;
+        let times: Vec<u64> = reader.children(Some(&id), None, 9).unwrap().iter().map(|child| child.created_at).collect();
+        assert!(times.iter().all(|time| *time >= born), "nobody is older than the parent: {born} {times:?}");
+        drop(reader);
+        assert_eq!(desk.run(&["check"]).exit, 0);
+    }
+}

@@ -151,6 +151,14 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets how many notes (reports and other things that are no turn of their own) may wait in one inbox; one more is refused as `BUSY`. Notices of settlements are
+    /// never refused. 65,536 by default.
+    #[must_use]
+    pub fn note_limit(mut self, notes: u64) -> Self {
+        self.config.note_limit = notes;
+        self
+    }
+
     /// Bounds the attempts without durable progress that a message gets. Default 3.
     #[must_use]
     pub fn max_attempts(mut self, attempts: u32) -> Self {

@@ -148,7 +148,7 @@ impl JournalHandle {
     }
 
     /// Returns the actor.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "chaos"))]
     pub(crate) fn actor(&self) -> &ActorRef<JournalMessage> {
         &self.actor
     }

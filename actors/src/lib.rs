@@ -55,6 +55,8 @@ pub mod agent;
 pub mod behavior;
 mod behind;
 pub mod catalog;
+#[cfg(feature = "chaos")]
+pub mod chaos;
 mod closed;
 pub mod config;
 mod control;

@@ -26,6 +26,7 @@ mod listing;
 mod mechanics;
 #[cfg(feature = "cli")]
 mod meet;
+mod misbehaving;
 mod one_shot;
 mod overdue;
 #[path = "../../actors/src/tests/pairs.rs"]
@@ -40,6 +41,7 @@ mod residency;
 mod runs;
 mod settlement;
 mod setup;
+mod supervision;
 mod watched;
 mod watched_store;
 mod world;

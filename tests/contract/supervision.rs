@@ -1,0 +1,116 @@
+//! Deaths of the runtime's own actors while a thousand messages are under way: whoever was told that a message was accepted finds it, once, and nothing is left over.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::future::join_all;
+use greenroom::{
+    Host, Runtime, RuntimeBuilder, SessionId, Turn, TurnEnd,
+    actors::chaos::{Residency, Victim, kill},
+};
+use greenroom_session::{event::Body, id::MessageId};
+
+use crate::{
+    publish::sound,
+    world::{World, mid, sid},
+};
+
+crate::on_every_store!(async
+    whichever_actor_dies_under_a_thousand_sends_whoever_has_an_id_is_served_once,
+);
+
+const SENDERS: usize = 8;
+const EACH: usize = 125;
+const RECEIVERS: [&str; 4] = ["a", "b", "c", "r"];
+
+fn clerks() -> RuntimeBuilder {
+    let clerk = |turn: Turn| async move {
+        turn.step().await?;
+        if turn.parent().is_some() {
+            turn.report("done", true).await?;
+        }
+        Ok(TurnEnd::Completed)
+    };
+    Runtime::builder().closure("worker", clerk).closure("editor", clerk).closure("reporter", clerk).max_live(3).max_starting(2).interrupt_grace(Duration::from_millis(5))
+}
+
+/// Sends under ids of its own, and returns those that were accepted.
+async fn send_all(host: &Host, sender: usize) -> Vec<(SessionId, MessageId)> {
+    let mut accepted = Vec::new();
+    for number in 0..EACH {
+        let to = sid(RECEIVERS[(sender + number) % RECEIVERS.len()]);
+        let id = mid(&format!("s{sender}-{number}"));
+        // Whoever is not told tries again under the same id, a few times.
+        for _ in 0..6 {
+            match host.send(&to, "work", Some(id.clone())).await {
+                Ok(_) => {
+                    accepted.push((to.clone(), id.clone()));
+                    break;
+                }
+                Err(error) => assert!(["INDETERMINATE", "BUSY", "NOT_DELIVERED"].contains(&error.code()), "{error}"),
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    accepted
+}
+
+/// How often each message came to its end, by the logs alone.
+fn served(world: &World) -> BTreeMap<(SessionId, MessageId), usize> {
+    let mut served = BTreeMap::new();
+    for receiver in RECEIVERS {
+        let mut open = BTreeMap::new();
+        for event in world.reader().load(&sid(receiver)).unwrap().events {
+            match event.body {
+                Body::TurnStart { turn, message, .. } => drop(open.insert(turn, message)),
+                Body::TurnEnd { turn, reason } if reason.is_final() => *served.entry((sid(receiver), open[&turn].clone())).or_default() += 1,
+                _ => {}
+            }
+        }
+    }
+    served
+}
+
+async fn whichever_actor_dies_under_a_thousand_sends_whoever_has_an_id_is_served_once(world: &World) {
+    world.root("r");
+    for child in ["a", "b", "c"] {
+        world.child(child, "r");
+    }
+    let runtime = world.start(clerks()).await;
+    let host = runtime.host();
+    let senders = join_all((0..SENDERS).map(|sender| send_all(&host, sender)));
+    let deaths = async {
+        let victims = [Victim::Registry, Victim::Journal, Victim::Query, Victim::Catalog, Victim::Activation(sid("a")), Victim::Activation(sid("r"))];
+        let mut killed = 0;
+        for round in 0..18 {
+            // Wherever the others are by then.
+            for _ in 0..7 * round % 40 + 3 {
+                tokio::task::yield_now().await;
+            }
+            killed += usize::from(kill(&host, &victims[round % victims.len()]));
+        }
+        killed
+    };
+    let (accepted, killed) = tokio::join!(senders, deaths);
+    assert!(killed >= 12, "only {killed} were there to be killed");
+    let accepted: Vec<_> = accepted.into_iter().flatten().collect();
+    assert!(accepted.len() > SENDERS * EACH / 2, "{} of a thousand were accepted", accepted.len());
+    runtime.recover(None).await.unwrap();
+    assert_eq!(host.quiescent(&sid("r")).await.unwrap(), []);
+    let served = served(world);
+    for message in &accepted {
+        assert_eq!(served.get(message), Some(&1), "{message:?}");
+    }
+    assert!(served.values().all(|times| *times == 1), "whoever was told nothing is served once at most");
+    host.when_idle(&sid("r")).await.unwrap();
+    let mut rest = Residency::of(&host);
+    for _ in 0..10_000 {
+        if rest.live == 0 {
+            break;
+        }
+        tokio::task::yield_now().await;
+        rest = Residency::of(&host);
+    }
+    assert_eq!(rest, Residency { live: 0, turn_slots: 3, start_permits: 2 });
+    runtime.shutdown().await;
+    sound(world);
+}

@@ -200,12 +200,11 @@ impl Sent {
             Served::Withdrawn => Err(fail("MESSAGE_WITHDRAWN", format!("message {} was taken back", self.id))),
             Served::NotYet { turn } => {
                 let held = reader.leases(None)?.iter().any(|lease| lease.alive && lease.session == self.receiver);
-                let (state, place) = match turn {
-                    Some(turn) => (format!("turn {turn}, which is its own, has not ended in time"), ("turn", json!(turn))),
-                    None => {
-                        let position = position(&mut *reader, &self.receiver, &self.id)?;
-                        (format!("it is number {position} of those that wait"), ("position", json!(position)))
-                    }
+                let (state, place) = if let Some(turn) = turn {
+                    (format!("turn {turn}, which is its own, has not ended in time"), ("turn", json!(turn)))
+                } else {
+                    let position = position(&mut *reader, &self.receiver, &self.id)?;
+                    (format!("it is number {position} of those that wait"), ("position", json!(position)))
                 };
                 let failure = fail("TIMED_OUT", format!("message {} is accepted, and {state}", self.id)).fact(place.0, place.1);
                 let nobody = "nobody runs the session now: `greenroom run FILE.toml --root ROOT` serves it, and the message waits until then";

@@ -189,9 +189,8 @@ fn evict_from(path: &Path) -> io::Result<()> {
         for entry in fs::read_dir("/proc")? {
             let entry = entry?;
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-            let has = |number: &str| {
-                fs::metadata(entry.path().join("fd").join(number)).is_ok_and(|found| (found.dev(), found.ino()) == (there.dev(), there.ino()))
-            };
+            let has =
+                |number: &str| fs::metadata(entry.path().join("fd").join(number)).is_ok_and(|found| (found.dev(), found.ino()) == (there.dev(), there.ino()));
             if let (true, Some(pid)) = (has("0") || has("1"), Pid::from_raw(id)) {
                 // The group that it may lead first: by itself it might leave others behind.
                 kill_process_group(pid, Signal::KILL).ok();

@@ -30,7 +30,13 @@ fn clerks() -> RuntimeBuilder {
         }
         Ok(TurnEnd::Completed)
     };
-    Runtime::builder().closure("worker", clerk).closure("editor", clerk).closure("reporter", clerk).max_live(3).max_starting(2).interrupt_grace(Duration::from_millis(5))
+    Runtime::builder()
+        .closure("worker", clerk)
+        .closure("editor", clerk)
+        .closure("reporter", clerk)
+        .max_live(3)
+        .max_starting(2)
+        .interrupt_grace(Duration::from_millis(5))
 }
 
 /// Sends under ids of its own, and returns those that were accepted.

@@ -10,7 +10,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use greenroom::{Delegate, Runtime, Turn, TurnEnd, actors::host::NewRoot, session::{clock::Clock, event::Body}};
+use greenroom::{
+    Delegate, Runtime, Turn, TurnEnd,
+    actors::host::NewRoot,
+    session::{clock::Clock, event::Body},
+};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::{

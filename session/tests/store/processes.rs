@@ -196,7 +196,9 @@ fn of_eight_that_take_over_at_once_one_wins() {
             taker.ask("start");
         }
         holder.kill();
-        takers.iter_mut().for_each(|taker| taker.tell("open r"));
+        for taker in &mut takers {
+            taker.tell("open r");
+        }
         let answers: Vec<String> = takers.iter_mut().map(Other::answer).collect();
         assert_eq!(answers.iter().filter(|answer| *answer == "2").count(), 1, "round {round}: {answers:?}");
         assert!(answers.iter().all(|answer| ["2", "SESSION_HELD", "FENCED", "SEQ_CONFLICT"].contains(&answer.as_str())), "round {round}: {answers:?}");

@@ -59,6 +59,12 @@ impl<'a> Played<'a> {
         Self { f, fences, sent: [0; 4], served: vec![Vec::new(); SESSIONS.len()] }
     }
 
+    fn play_all(&mut self, steps: &[Step]) {
+        for step in steps {
+            self.play(step);
+        }
+    }
+
     fn end(&mut self, session: usize) {
         if let (fence, Some(turn)) = self.fences[session].clone() {
             self.f.end_turn(&fence, turn, TurnEnd::Completed);
@@ -111,11 +117,11 @@ fn content(reader: &mut dyn Reader) -> Vec<Vec<String>> {
 
 fn each_senders_order_is_kept(f: &Fixture, steps: &[Step]) {
     let mut played = Played::new(f);
-    steps.iter().for_each(|step| played.play(step));
+    played.play_all(steps);
     // Whatever waits is served now.
-    for session in 0..SESSIONS.len() {
-        while !f.reader().inbox(&sid(SESSIONS[session]), 1).unwrap().is_empty() {
-            played.play(&Step::Serve(u8::try_from(session).unwrap()));
+    for (session, id) in (0..).zip(SESSIONS) {
+        while !f.reader().inbox(&sid(id), 1).unwrap().is_empty() {
+            played.play(&Step::Serve(session));
         }
     }
     for served in &played.served {
@@ -129,7 +135,7 @@ fn each_senders_order_is_kept(f: &Fixture, steps: &[Step]) {
 /// Exports one store and imports that into another.
 fn comes_back_as_it_went(f: &Fixture, other: &Fixture, steps: &[Step]) {
     let mut played = Played::new(f);
-    steps.iter().for_each(|step| played.play(step));
+    played.play_all(steps);
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("out");
     export_folder(&mut *f.reader(), &SESSIONS.map(sid), &to, &mut |_| {}).unwrap();
@@ -148,7 +154,7 @@ fn any_cut_of_a_file_is_an_earlier_moment(steps: &[Step], at: f64) {
     let dir = folder.path().join("store");
     let f = Fixture { store: Box::new(JsonlStore::open(&dir).unwrap()), folder: None };
     let mut played = Played::new(&f);
-    steps.iter().for_each(|step| played.play(step));
+    played.play_all(steps);
     for (session, id) in SESSIONS.iter().enumerate() {
         played.end(session);
         let whole = f.load(id);
@@ -168,7 +174,7 @@ fn any_cut_of_a_file_is_an_earlier_moment(steps: &[Step], at: f64) {
                 assert!(f.reader().message(&sid(id), &mid("late")).unwrap().is_some());
             }
             // Not even its creation is whole.
-            Err(_) => assert!(length < bytes.len() && !bytes[..length].iter().filter(|byte| **byte == b'\n').count() > 2, "cut at {length}"),
+            Err(_) => assert!(bytes[..length].split(|byte| *byte == b'\n').count() <= 3, "cut at {length}"),
         }
         f.store.close().unwrap();
         fs::write(&path, &bytes).unwrap();

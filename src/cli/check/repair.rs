@@ -99,7 +99,7 @@ fn tell(repair: &Repair, done: Option<bool>, terminal: &mut Terminal) -> Result<
     };
     let role = if done == Some(true) { Role::Good } else { Role::Odd };
     let line = format!("repair: {session}: {} ({})", terminal.paint().show(role, said), Escaped(&repair.what));
-    Ok(terminal.line(line)?)
+    terminal.line(line)
 }
 
 fn document(repair: &Repair, done: bool) -> Value {

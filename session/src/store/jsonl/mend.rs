@@ -9,7 +9,7 @@ use std::{
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     sync::Arc,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use super::{
@@ -116,7 +116,7 @@ impl Writer {
         self.shelf.drop(id);
         self.view.taken_back(place, id);
         // Whoever has read the file before looks again: to them it has changed.
-        open_regular(&place.path(&self.view.dir)).and_then(|file| file.set_modified(SystemTime::now()))?;
+        open_regular(&place.path(&self.view.dir)).and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(quarantine.at)))?;
         Ok(true)
     }
 }

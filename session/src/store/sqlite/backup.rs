@@ -4,10 +4,7 @@
 
 use std::{fs::OpenOptions, os::unix::fs::OpenOptionsExt, path::Path, time::Duration};
 
-use rusqlite::{
-    Connection, OpenFlags,
-    backup::{Backup, StepResult},
-};
+use rusqlite::{Connection, OpenFlags, backup::Backup};
 
 use super::{
     error::at,
@@ -18,6 +15,9 @@ use crate::store::StoreError;
 /// Pages that are copied at a time, so that writers get their turn.
 const PAGES: i32 = 4_096;
 
+/// How long they get.
+const PAUSE: Duration = Duration::from_millis(2);
+
 /// Copies the database to a file that is not there yet, for its owner only, and waits until that is on the disk.
 pub(super) fn copy(path: &Path, to: &Path) -> Result<(), StoreError> {
     drop(OpenOptions::new().write(true).create_new(true).mode(0o600).open(to)?);
@@ -25,14 +25,8 @@ pub(super) fn copy(path: &Path, to: &Path) -> Result<(), StoreError> {
     let mut copy = Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(at(to))?;
     copy.pragma_update(None, "synchronous", "FULL").map_err(at(to))?;
     let backup = Backup::new(&from, &mut copy).map_err(at(to))?;
-    loop {
-        match backup.step(PAGES).map_err(at(to))? {
-            StepResult::Done => break,
-            StepResult::More => {}
-            // Somebody holds the file for a moment.
-            _ => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
+    // Between two steps, and while somebody holds the file, others get their turn.
+    backup.run_to_completion(PAGES, PAUSE, None).map_err(at(to))?;
     drop(backup);
     copy.close().map_err(|(_, error)| at(to)(error))?;
     if let Some(folder) = to.parent() {

@@ -1,8 +1,11 @@
 //! For tests only: killing a runtime's own actors, and looking whether anything is left over. Behind the feature `chaos`, which no program needs.
 
-use greenroom_session::id::SessionId;
+use std::sync::Arc;
 
-use crate::{Host, live::Player};
+use greenroom_session::id::SessionId;
+use ractor::{ActorRef, ActorStatus};
+
+use crate::{Host, live::Player, services::Services};
 
 /// One of a runtime's own actors.
 ///
@@ -25,7 +28,7 @@ pub enum Victim {
     Activation(SessionId),
 }
 
-/// Kills an actor as a bug in it would: in the middle of whatever it does. Tells whether there was one.
+/// Kills an actor as a bug in it would: in the middle of whatever it does. Tells whether there was one that ran.
 ///
 /// ```
 /// use greenroom_actors::{System, chaos::{Victim, kill}};
@@ -40,18 +43,56 @@ pub enum Victim {
 /// ```
 pub fn kill(host: &Host, victim: &Victim) -> bool {
     let services = host.services();
-    match victim {
-        Victim::Registry => services.registry.get_cell().kill(),
-        Victim::Journal => services.journal.actor().kill(),
-        Victim::Query => return services.query.as_ref().map(|query| query.get_cell().kill()).is_some(),
-        Victim::Catalog => return services.catalog.as_ref().map(|catalog| catalog.get_cell().kill()).is_some(),
-        Victim::Activation(id) => match services.live.get(id).as_deref().map(|view| &view.player) {
-            Some(Player::Agent(actor)) => actor.kill(),
-            Some(Player::Host(actor)) => actor.kill(),
-            None => return false,
-        },
+    let cell = match victim {
+        Victim::Registry => Some(services.registry.get_cell()),
+        Victim::Journal => Some(services.journal.actor().get_cell()),
+        Victim::Query => services.query.as_ref().map(ActorRef::get_cell),
+        Victim::Catalog => services.catalog.as_ref().map(ActorRef::get_cell),
+        Victim::Activation(id) => services.live.get(id).map(|view| match &view.player {
+            Player::Agent(actor) => actor.get_cell(),
+            Player::Host(actor) => actor.get_cell(),
+        }),
+    };
+    let running = cell.filter(|cell| cell.get_status() == ActorStatus::Running);
+    if let Some(cell) = &running {
+        cell.kill();
     }
-    true
+    running.is_some()
+}
+
+/// One generation of a runtime's actors: from their start to the death of one of them.
+///
+/// ```
+/// use greenroom_actors::{Config, System, chaos::Generation};
+/// # use greenroom_session::store::memory::MemoryStore;
+/// # tokio_test::block_on(async {
+/// let config = Config { max_live: 4, ..Config::default() };
+/// # let system = System::start(config, std::sync::Arc::new(MemoryStore::new()), true).await?;
+/// let first = Generation::of(&system.host());
+/// assert!(first.is(&Generation::of(&system.host())));
+/// assert_eq!(first.residency().turn_slots, 4);
+/// # system.shutdown().await;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+pub struct Generation(Arc<Services>);
+
+impl Generation {
+    /// Returns the newest generation of a runtime.
+    pub fn of(host: &Host) -> Self {
+        Self(host.services())
+    }
+
+    /// Tells whether both are the same.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Looks what is left over in it.
+    pub fn residency(&self) -> Residency {
+        Residency { live: self.0.live.len(), turn_slots: self.0.slots.available_permits(), start_permits: self.0.starting.available_permits() }
+    }
 }
 
 /// What a runtime at rest must have none of, and all of.
@@ -69,24 +110,4 @@ pub struct Residency {
     pub turn_slots: usize,
     /// Starts that may begin.
     pub start_permits: usize,
-}
-
-impl Residency {
-    /// Looks at the newest generation of a runtime.
-    ///
-    /// ```
-    /// use greenroom_actors::{Config, System, chaos::Residency};
-    /// # use greenroom_session::store::memory::MemoryStore;
-    /// # tokio_test::block_on(async {
-    /// let config = Config { max_live: 4, ..Config::default() };
-    /// # let system = System::start(config, std::sync::Arc::new(MemoryStore::new()), true).await?;
-    /// assert_eq!(Residency::of(&system.host()).turn_slots, 4);
-    /// # system.shutdown().await;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn of(host: &Host) -> Self {
-        let services = host.services();
-        Self { live: services.live.len(), turn_slots: services.slots.available_permits(), start_permits: services.starting.available_permits() }
-    }
 }

@@ -118,7 +118,9 @@ async fn is_responsive(world: &World, host: &Host, runtime: &Runtime, round: usi
     assert!(listed.iter().all(|entry| entry.listed().is_some()), "{listed:?}");
 }
 
+/// The first hangs while all others come and go.
 const ROGUES: [(&str, &str); 12] = [
+    ("hang", "disposed"),
     ("panic at once", "PANIC"),
     ("panic", "PANIC"),
     ("panic later", "PANIC"),
@@ -130,7 +132,6 @@ const ROGUES: [(&str, &str); 12] = [
     ("shout", "HOARSE"),
     ("lie", ""),
     ("work", "completed"),
-    ("hang", "disposed"),
 ];
 
 async fn whoever_misbehaves_fails_by_name_and_hurts_nobody(world: &World) {
@@ -165,7 +166,7 @@ async fn whoever_misbehaves_fails_by_name_and_hurts_nobody(world: &World) {
     }
     // A hung one holds a slot, and its end is bounded.
     runtime.shutdown().await;
-    assert_eq!(ends(world, &format!("rogue-{}", ROGUES.len() - 1)), ["disposed"]);
+    assert_eq!(ends(world, "rogue-0"), ["disposed"]);
     let codes = codes.lock().unwrap().clone();
     for told in ["panic elsewhere: lost", "flood: BUSY", "recurse: DEPTH_EXCEEDED", "shout: MESSAGE_TOO_LARGE"] {
         assert!(codes.contains(&told.to_owned()), "{told}: {codes:?}");
@@ -197,7 +198,7 @@ async fn a_child_that_hangs_under_eight_senders_takes_no_more_memory_and_hurts_n
             let outcomes = join_all((0..SENDERS).map(|_| async {
                 let mut refused = 0;
                 for _ in 0..attempts {
-                    match host.send(&sid("hung"), "x".repeat(1_000), None).await {
+                    match host.send(&sid("hung"), "x".repeat(16_000), None).await {
                         Ok(_) => {}
                         Err(error) => {
                             assert_eq!(error.code(), "BUSY");
@@ -217,8 +218,8 @@ async fn a_child_that_hangs_under_eight_senders_takes_no_more_memory_and_hurts_n
     let before = resident();
     assert_eq!(flood(1_000).await, SENDERS * 1_000, "everything more is refused");
     let grown = resident().saturating_sub(before);
-    // Eight megabytes of text were offered; other tests of this process go on beside.
-    assert!(grown < 64 << 20, "{grown} bytes more");
+    // 128 megabytes of text were offered; other tests of this process go on beside.
+    assert!(grown < 48 << 20, "{grown} bytes more");
     assert_eq!(world.reader().inbox(&sid("hung"), usize::MAX).unwrap().len(), pending);
     is_responsive(world, &host, &runtime, 1).await;
     // It is let go, and what was accepted is served.

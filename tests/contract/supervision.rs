@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use futures::future::join_all;
 use greenroom::{
     Host, Runtime, RuntimeBuilder, SessionId, Turn, TurnEnd,
-    actors::chaos::{Residency, Victim, kill},
+    actors::chaos::{Generation, Residency, Victim, kill},
 };
 use greenroom_session::{event::Body, id::MessageId};
 
@@ -85,19 +85,34 @@ async fn whichever_actor_dies_under_a_thousand_sends_whoever_has_an_id_is_served
     let host = runtime.host();
     let senders = join_all((0..SENDERS).map(|sender| send_all(&host, sender)));
     let deaths = async {
-        let victims = [Victim::Registry, Victim::Journal, Victim::Query, Victim::Catalog, Victim::Activation(sid("a")), Victim::Activation(sid("r"))];
-        let mut killed = 0;
-        for round in 0..18 {
+        // The last is whoever is live.
+        let sessions = RECEIVERS.map(|id| Victim::Activation(sid(id)));
+        let victims = [&[Victim::Registry][..], &[Victim::Journal], &[Victim::Query], &[Victim::Catalog], &sessions];
+        let mut killed = [0; 5];
+        let mut generations = vec![Generation::of(&host)];
+        for round in 0..60 {
             // Wherever the others are by then.
             for _ in 0..7 * round % 40 + 3 {
                 tokio::task::yield_now().await;
             }
-            killed += usize::from(kill(&host, &victims[round % victims.len()]));
+            // A session is not live at every moment.
+            for _ in 0..3_000 {
+                if victims[round % victims.len()].iter().any(|victim| kill(&host, victim)) {
+                    killed[round % victims.len()] += 1;
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            let newest = Generation::of(&host);
+            if !generations.iter().any(|generation| generation.is(&newest)) {
+                generations.push(newest);
+            }
         }
-        killed
+        (killed, generations)
     };
-    let (accepted, killed) = tokio::join!(senders, deaths);
-    assert!(killed >= 12, "only {killed} were there to be killed");
+    let (accepted, (killed, mut generations)) = tokio::join!(senders, deaths);
+    assert!(killed.iter().all(|times| *times > 0), "not everybody was killed: {killed:?}");
+    assert!(generations.len() > 5, "{} generations", generations.len());
     let accepted: Vec<_> = accepted.into_iter().flatten().collect();
     assert!(accepted.len() > SENDERS * EACH / 2, "{} of a thousand were accepted", accepted.len());
     runtime.recover(None).await.unwrap();
@@ -108,15 +123,19 @@ async fn whichever_actor_dies_under_a_thousand_sends_whoever_has_an_id_is_served
     }
     assert!(served.values().all(|times| *times == 1), "whoever was told nothing is served once at most");
     host.when_idle(&sid("r")).await.unwrap();
-    let mut rest = Residency::of(&host);
-    for _ in 0..10_000 {
-        if rest.live == 0 {
-            break;
+    // Nothing is left over, in this generation or in any before it: the table of those that are live died with its registry.
+    let newest = Generation::of(&host);
+    generations.push(newest.clone());
+    for (number, generation) in generations.iter().enumerate() {
+        let live = if generation.is(&newest) { 0 } else { generation.residency().live };
+        let rest = Residency { live, turn_slots: 3, start_permits: 2 };
+        let mut looks = 0;
+        while generation.residency() != rest {
+            looks += 1;
+            assert!(looks < 10_000, "generation {number}: {:?}", generation.residency());
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
-        rest = Residency::of(&host);
     }
-    assert_eq!(rest, Residency { live: 0, turn_slots: 3, start_permits: 2 });
     runtime.shutdown().await;
     sound(world);
 }

@@ -39,8 +39,12 @@ impl Host {
                         // Nobody but a host plays a fork.
                         Ok(Some(header)) if header.is_fork() => {}
                         Ok(Some(header)) => found.push(Traced { id, created_at: header.created_at, header: Ok(header) }),
+                        // Gone since.
+                        Ok(None) | Err(LoadError::NotFound(_) | LoadError::Removed(_)) => {}
+                        // An outage is no word on a session.
+                        Err(LoadError::Store(error)) => return Err(error),
                         // Its start says what is wrong with it.
-                        _ => unread.push(id),
+                        Err(_) => unread.push(id),
                     }
                 }
                 let described = reader.describe(&found, false)?;

@@ -12,6 +12,7 @@ use crate::{
     catalog::Entry,
     delegate::{Delegate, Delegated},
     error::{DeliverError, ListError, StartError},
+    race::race_point,
     reach::params_of,
     wait::{Patience, wake_runnable_children, when_childless},
 };
@@ -143,6 +144,7 @@ impl Turn {
                     () = self.core.view.news.notified() => { self.join_notes().await?; }
                 }
             }
+            race_point!("childless-before-closed");
             let (closed, view) = (&self.core.services.closed, &self.core.view);
             if self.core.services.is_draining() || closed.covers(view.id(), &view.lineage) {
                 // The children were cut off, not done: this turn is about to be, too.

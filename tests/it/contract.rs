@@ -42,8 +42,7 @@ fn tests(text: &str) -> impl Iterator<Item = (PathBuf, &str)> {
             "session" => "session/src",
             "src" => "src",
             "store" => "session/tests/store",
-            "damage" => "session/tests/damage",
-            "contract" | "faults" | "it" | "processes" => &format!("tests/{folder}"),
+            "contract" | "it" => &format!("tests/{folder}"),
             _ => return None,
         };
         Some((root().join(folder).join(file).with_extension("rs"), function))

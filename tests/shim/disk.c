@@ -5,8 +5,9 @@
  *   SHIM_AT=N         the operation that is hit, counted from 0 over all threads of one process; without it nothing is hit
  *   SHIM_TIMES=K      how many operations from there on are hit; 1 if not given, 0 means all of them
  *   SHIM_ONLY=LETTERS only these kinds count: c(reate) w(rite) s(ync) r(ename, link) t(runcate) u(nlink); all if not given
- *   SHIM_HOW=eio | enospc | short | delay | kill | killed-after
- *                     fail with EIO or ENOSPC before anything is done; write half of it (other kinds: fail with EIO); wait 50 ms; SIGKILL before; SIGKILL after
+ *   SHIM_HOW=eio | enospc | short | delay | drop | kill | killed-after
+ *                     fail with EIO or ENOSPC before anything is done; write half of it (other kinds: fail with EIO); wait 50 ms; do nothing and say that it
+ *                     was done (a sync only); SIGKILL before; SIGKILL after
  *   SHIM_ARMED=FILE   nothing is hit, and nothing counts, while this file does not exist
  *   SHIM_LOG=FILE     a letter is appended for each operation that counts
  *
@@ -29,7 +30,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum verdict { PASS, FAIL, HALF, AFTER };
+enum verdict { PASS, FAIL, HALF, DROP, AFTER };
 
 static const char *under, *armed, *only, *how;
 static long at = -1, times = 1;
@@ -90,6 +91,7 @@ static enum verdict operation(char kind)
         nanosleep(&time, 0);
         return PASS;
     }
+    if (!strcmp(how, "drop")) return kind == 's' ? DROP : PASS;
     if (!strcmp(how, "short") && kind == 'w') return HALF;
     errno = strcmp(how, "enospc") ? EIO : ENOSPC;
     return FAIL;
@@ -99,6 +101,7 @@ static enum verdict operation(char kind)
 #define JUDGED(kind, counts, call) do { \
         enum verdict verdict = (counts) ? operation(kind) : PASS; \
         if (verdict == FAIL) return -1; \
+        if (verdict == DROP) return 0; \
         __typeof__(call) done = call; \
         if (verdict == AFTER) end_here(); \
         return done; \

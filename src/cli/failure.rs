@@ -98,9 +98,10 @@ impl Failure {
         }
         let paint = terminal.paint_err();
         let help = self.0.help.as_deref().unwrap_or_else(|| codes::find(&self.0.code).help);
-        let error = format!("error[{}]", self.0.code);
-        terminal.remark(format_args!("{}: {}", paint.show(Role::Bad, error), EscapedLines(&self.0.message)));
-        terminal.remark(format_args!("{}: {}", paint.show(Role::Heading, "help"), EscapedLines(help)));
+        // A behaviour may fail with a code of its own.
+        let error = format!("error[{}]", Escaped(&self.0.code));
+        terminal.remark(format_args!("{}: {}", paint.show(Role::Bad, error), further_in(&self.0.message)));
+        terminal.remark(format_args!("{}: {}", paint.show(Role::Heading, "help"), further_in(help)));
         if terminal.is_json() {
             let mut document = Map::new();
             document.insert("error".to_owned(), json!({"code": self.0.code, "message": self.0.message, "help": help}));
@@ -113,6 +114,18 @@ impl Failure {
             drop(terminal.flush());
         }
     }
+}
+
+/// Shows lines, all but the first of which stand further in: text of a store never looks like an error of its own.
+fn further_in(text: &str) -> String {
+    let mut shown = String::new();
+    for (number, line) in EscapedLines(text).to_string().split('\n').enumerate() {
+        if number > 0 {
+            shown.push_str(if line.starts_with("  ") { "\n" } else { "\n  " });
+        }
+        shown.push_str(line);
+    }
+    shown
 }
 
 /// Shows an error with what caused it, unless its own text says that already.

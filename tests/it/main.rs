@@ -26,6 +26,8 @@ mod cli_rm;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_run;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_security;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_send;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_show;

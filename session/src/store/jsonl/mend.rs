@@ -67,10 +67,8 @@ pub(super) fn backup(view: &View, to: &Path, sessions: &[SessionId]) -> Result<(
         }
     }
     File::open(to)?.sync_all()?;
-    if let Some(above) = to.parent().filter(|above| !above.as_os_str().is_empty()) {
-        File::open(above)?.sync_all()?;
-    }
-    Ok(())
+    let above = to.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(File::open(above)?.sync_all()?)
 }
 
 impl Writer {

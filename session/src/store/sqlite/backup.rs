@@ -29,8 +29,6 @@ pub(super) fn copy(path: &Path, to: &Path) -> Result<(), StoreError> {
     backup.run_to_completion(PAGES, PAUSE, None).map_err(at(to))?;
     drop(backup);
     copy.close().map_err(|(_, error)| at(to)(error))?;
-    if let Some(folder) = to.parent() {
-        std::fs::File::open(folder)?.sync_all()?;
-    }
-    Ok(())
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(std::fs::File::open(folder)?.sync_all()?)
 }

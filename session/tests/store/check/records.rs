@@ -4,6 +4,7 @@ use greenroom_session::{
     codec::event_crc,
     event::Body,
     header::NewSession,
+    repair::Quarantine,
     store::{Create, Reader, sqlite::open_reader},
 };
 use rusqlite::{Connection, params};
@@ -41,6 +42,15 @@ pub(super) fn faults() -> Vec<Fault> {
         "two damaged events of one session",
         Box::new(sql("UPDATE event SET crc = 0 WHERE sid = 1 AND seq IN (1, 5)")),
         &["r event 1: checksum", "r event 5: checksum"],
+    );
+    plant(
+        "a damaged session that a repair has quarantined",
+        Box::new(|f, raw| {
+            raw.execute("UPDATE event SET crc = 0 WHERE seq = 0 AND sid = (SELECT sid FROM session WHERE id = 'c2')", []).unwrap();
+            let quarantine = Quarantine { at: 1, found: vec!["checksum".into()] };
+            assert!(f.store.quarantine(&sid("c2"), &quarantine).unwrap());
+        }),
+        &["c2 log: quarantined"],
     );
     plant("no JSON", Box::new(|_, raw| put_event(raw, "r", 3, "{")), &["r event 3: malformed_record"]);
     plant(

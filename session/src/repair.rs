@@ -192,7 +192,7 @@ fn of(session: Option<&SessionId>, findings: &[Finding], is_held: bool, is_live:
         repairs.push(repair(Action::CutTail, &is_torn, &what));
     }
     if is_live {
-        repairs.push(repair(Action::EndEpoch, &|finding| finding.class == Class::LeaseOfNobody, "its holder is gone"));
+        repairs.push(repair(Action::EndEpoch, &|finding| finding.class == Class::LeaseOfNobody, "it was cut off"));
     }
     if let Some(what) = first(&is_index) {
         repairs.push(repair(Action::DeriveIndex, &is_index, &what));

@@ -22,6 +22,8 @@ mod cli_list;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_manual;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
+mod cli_repair;
+#[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_rm;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod cli_run;

@@ -1,0 +1,141 @@
+//! `greenroom check --repair`: what is left alone, what is said, and where the backup is.
+
+use std::fs;
+
+use greenroom::session::{
+    recover::begin_epoch,
+    store::{Op, Open, Store, jsonl::JsonlStore},
+};
+use serde_json::json;
+
+use crate::cli::{self, Desk, Kind, commit, continuable, id};
+
+/// A root with two children, one of which is damaged.
+fn desk(kind: Kind) -> Desk {
+    let desk = Desk::over(kind);
+    let store = desk.any_store();
+    cli::root(&*store, "desk", "a desk", 100);
+    for (name, time) in [("good", 200), ("hit", 300)] {
+        cli::child(&*store, name, "desk", &continuable(name), time);
+        cli::accept(&*store, name, "m0", "Begin.");
+    }
+    store.close().unwrap();
+    drop(store);
+    match kind {
+        Kind::Sqlite => {
+            let conn = rusqlite::Connection::open(desk.path("desk.db")).unwrap();
+            conn.execute("UPDATE event SET crc = crc + 1 WHERE seq = 1 AND sid = (SELECT sid FROM session WHERE id = 'hit')", []).unwrap();
+        }
+        Kind::Jsonl => {
+            let path = desk.path("desk/desk/hit.jsonl");
+            fs::write(&path, fs::read_to_string(&path).unwrap().replacen("spawn", "spoon", 1)).unwrap();
+        }
+    }
+    desk
+}
+
+/// A text with `N` for each number, and `DESK` for where the desk is.
+fn numberless(desk: &Desk, text: &str) -> String {
+    let mut shown = String::new();
+    for c in text.replace(&desk.folder().display().to_string(), "DESK").chars() {
+        match c {
+            '0'..='9' if shown.ends_with('N') => {}
+            '0'..='9' => shown.push('N'),
+            c => shown.push(c),
+        }
+    }
+    shown
+}
+
+fn open(store: &dyn Store, name: &str) {
+    let fold = store.reader().unwrap().folded(&id(name)).unwrap();
+    let (epoch, events) = begin_epoch(&fold, 2_000, 3);
+    commit(store, Op::Open(Open { session: id(name), epoch, events: events.into(), claim: Some(2_000) }));
+}
+
+#[test]
+fn a_person_is_told_what_would_be_done_and_what_was() {
+    let desk = desk(Kind::Jsonl);
+    let planned = desk.run(&["check", "--repair"]);
+    insta::assert_snapshot!(numberless(&desk, &planned.all()), @"
+    exit N
+    repair: hit: would quarantine it (hit event N at desk/hit.jsonl:N (byte N): checksum: checksum mismatch)
+    hit event N at desk/hit.jsonl:N (byte N): checksum: checksum mismatch
+    ---
+    checked N sessions, N events, N messages in N ms: N checksum
+    error[FAULTS_FOUND]: N fault: N checksum
+    help: checksum: a bit has changed on the disk or somebody edited the record; bring the session back from a backup or an export
+    ");
+    let done = desk.run(&["check", "--repair", "--apply"]);
+    insta::assert_snapshot!(numberless(&desk, &done.all()), @"
+    exit N
+    repair: hit: quarantined it (hit event N at desk/hit.jsonl:N (byte N): checksum: checksum mismatch)
+    hit log: quarantined: a repair has found checksum
+    ---
+    backup: DESK/desk.backup-NTNZ
+    checked N sessions, N events, N message in N ms: N quarantined
+    ");
+    assert_eq!((planned.exit, done.exit), (7, 0));
+    let refused = desk.run(&["send", "hit", "hello"]);
+    assert!(refused.exit == 7 && refused.err.contains("quarantined: a repair has found checksum"), "{refused:?}");
+    assert_eq!(desk.run(&["list", "desk"]).out, "good [complete] — good\nhit [diagnostic: corrupt]\n");
+    assert_eq!(desk.run(&["check", "--apply"]).exit, 2, "what is to be applied has to be asked for");
+}
+
+#[test]
+fn whoever_is_live_is_left_alone() {
+    let desk = desk(Kind::Sqlite);
+    let store = desk.store();
+    open(&store, "good");
+    let conn = rusqlite::Connection::open(desk.path("desk.db")).unwrap();
+    // It was whole when it was opened.
+    conn.execute("UPDATE event SET crc = crc + 1 WHERE seq = 1 AND sid = (SELECT sid FROM session WHERE id = 'good')", []).unwrap();
+    drop(conn);
+    let said = desk.run(&["check", "--repair", "--apply", "--json"]);
+    let action = |session: &str| {
+        let actions = said.json()["repair"]["actions"].as_array().unwrap().clone();
+        actions.into_iter().find(|action| action["session"] == session).map(|action| (action["action"].clone(), action["done"].clone())).unwrap()
+    };
+    assert_eq!(action("good"), (json!("leave"), json!(false)), "{said:?}");
+    assert_eq!(action("hit"), (json!("quarantine"), json!(true)), "{said:?}");
+    assert_eq!(said.exit, 7, "what is left is a fault still");
+    // Whoever had begun to hold it between the plan and the doing is left as well.
+    let quarantine = greenroom::session::repair::Quarantine { at: 1, found: vec!["checksum".into()] };
+    assert!(!desk.store().quarantine(&id("good"), &quarantine).unwrap());
+}
+
+#[test]
+fn a_folder_that_somebody_writes_to_is_not_repaired() {
+    let desk = desk(Kind::Jsonl);
+    let holder = JsonlStore::open(desk.path("desk")).unwrap();
+    let before = desk.bytes();
+    assert_eq!(desk.run(&["check", "--repair"]).exit, 7, "looking is free");
+    let said = desk.run(&["check", "--repair", "--apply"]);
+    assert!(said.exit == 6 && said.err.contains("error[STORE_LOCKED]"), "{said:?}");
+    assert_eq!(desk.bytes(), before);
+    drop(holder);
+}
+
+#[test]
+fn the_backup_lies_beside_the_store_and_without_one_nothing_is_done() {
+    for kind in Kind::ALL {
+        let desk = desk(kind);
+        // As a person names it who is in its folder.
+        let url = if kind == Kind::Sqlite { "sqlite:desk.db" } else { "jsonl:desk/" };
+        let said = desk.run(&["check", "--repair", "--apply", "--json", "--store", url]);
+        assert_eq!(said.exit, 0, "{said:?}");
+        let backup = said.json()["repair"]["backup"].as_str().unwrap().to_owned();
+        assert!(backup.starts_with(&url[6..10]) || backup.starts_with("desk"), "{backup}");
+        assert!(fs::metadata(desk.path(&backup)).is_ok(), "{backup}");
+        // It is what was there, damage included.
+        if kind == Kind::Sqlite {
+            let found = desk.run(&["check", "--json", "--store", &format!("sqlite:{backup}")]);
+            assert_eq!((found.exit, &found.json()["findings"][0]["class"]), (7, &json!("checksum")), "{found:?}");
+        }
+        let store = desk.any_store();
+        let to = desk.path("in-the-way");
+        fs::create_dir(&to).unwrap();
+        assert!(store.backup(&to, &[id("hit")]).is_err(), "what lies there is no backup");
+        assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
+    }
+}

@@ -212,8 +212,8 @@ fn a_command_knows_what_the_program_names_and_no_secret_is_kept_or_shown() {
         assert_eq!((said.exit, said.out.as_str()), (0, "done\n"), "{said:?}");
         let names: Vec<String> = fs::read_to_string(desk.path("names")).unwrap().lines().map(str::to_owned).collect();
         let shell = ["PWD", "SHLVL", "_", "OLDPWD"];
-        let named = ["GIVEN", "GREENROOM_ATTEMPT", "GREENROOM_MESSAGE", "GREENROOM_SESSION", "GREENROOM_TURN", "HOME", "LANG", "PATH", "SECRET"];
-        let odd: Vec<_> = names.iter().filter(|name| !shell.contains(&name.as_str()) && !named.contains(&name.as_str())).collect();
+        let known = ["GIVEN", "GREENROOM_ATTEMPT", "GREENROOM_MESSAGE", "GREENROOM_SESSION", "GREENROOM_TURN", "HOME", "LANG", "PATH", "SECRET"];
+        let odd: Vec<_> = names.iter().filter(|name| !shell.contains(&name.as_str()) && !known.contains(&name.as_str())).collect();
         assert!(odd.is_empty(), "{odd:?}");
         // A command that fails is told of with the end of its standard error, and not with what it was given.
         let mut failing = desk.command(&["-v", "-v", "-v", "run", "story.toml"]);

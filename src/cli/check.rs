@@ -253,7 +253,7 @@ mod tests {
              Before anything is changed a backup is made and its name told: of a database all of it, as `FILE.backup-TIME`, of a folder the files that will be touched, in the folder `DIR.backup-TIME`. If it cannot be\n\
              written, nothing is done. A healthy session keeps every byte, and one that a process holds is left alone; in a folder, which takes one writer, that is exit 6. A repair that is cut off anywhere has done some of\n\
              its actions, and the same command again does the rest. Afterwards the store is checked, and the exit is that of the check.\n\n\
-             To bring a quarantined session back, take it from an export or a backup into another store, or remove it (`greenroom rm ID --discard-pending`).\n\n\
+             To bring a quarantined session back, import a good copy of it: an import takes the place of a session that is quarantined, and of no other. Or remove it (`greenroom rm ID --discard-pending`).\n\n\
              ## As JSON\n\n`--json` writes one document: `{schema_version, sessions, events, messages, findings, ok}`, with `rebuilt` after `--rebuild-index`, `repair` after `--repair` and `error` where\n\
              the exit is 7. A repair is `{applied, backup, actions}`, `backup` a path or `null`, and an action `{session, action, found, what, done}`. A finding is\n\
              `{class, severity, session, place, seq?, order?, path?, line?, offset?, what, help}`; `session` is `null` for what belongs to none. `ok` is false exactly when the exit is 7.\n",

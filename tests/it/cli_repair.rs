@@ -83,6 +83,38 @@ fn a_person_is_told_what_would_be_done_and_what_was() {
 }
 
 #[test]
+fn a_good_copy_takes_the_place_of_a_quarantined_session_and_of_no_other() {
+    for kind in Kind::ALL {
+        let whole = Desk::over(kind);
+        let store = whole.any_store();
+        cli::root(&*store, "desk", "a desk", 100);
+        for (name, time) in [("good", 200), ("hit", 300)] {
+            cli::child(&*store, name, "desk", &continuable(name), time);
+            cli::accept(&*store, name, "m0", "Begin.");
+        }
+        store.close().unwrap();
+        drop(store);
+        assert_eq!(whole.run(&["export", "--all", "--to", "copy"]).exit, 0);
+        let desk = desk(kind);
+        let copy = whole.path("copy");
+        let copy = copy.to_str().unwrap();
+        // Damage alone lets nobody be replaced: it may be that the copy is older.
+        assert_ne!(desk.run(&["import", copy]).exit, 0);
+        assert_eq!(desk.run(&["check", "--repair", "--apply"]).exit, 0);
+        let imported = desk.run(&["import", copy, "--activate", "--json"]);
+        assert_eq!((imported.exit, &imported.json()["imported"], &imported.json()["skipped"]), (0, &json!(1), &json!(2)), "{imported:?}");
+        let checked = desk.run(&["check", "--json"]);
+        assert_eq!(checked.json()["findings"], json!([]), "{checked:?}");
+        assert_eq!(desk.run(&["list", "desk"]).out, "good [complete] — good\nhit [complete] — hit\n");
+        assert_eq!(desk.run(&["export", "--all", "--to", "again"]).exit, 0);
+        assert_eq!(crate::transfer_world::files(&desk.path("again")), crate::transfer_world::files(&whole.path("copy")));
+        assert_eq!(desk.run(&["send", "hit", "more"]).exit, 0);
+        // And whoever is whole is not replaced.
+        assert_eq!(desk.run(&["import", copy, "--json"]).json()["refused"], 1);
+    }
+}
+
+#[test]
 fn whoever_is_live_is_left_alone() {
     let desk = desk(Kind::Sqlite);
     let store = desk.store();

@@ -146,7 +146,7 @@ classes! {
     /// The header is of a newer format; nothing of the session was verified beyond checksums.
     UnknownVersion = "unknown_version", Notice, "a newer greenroom wrote it; check it with that one";
     /// A repair has found the session damaged and quarantined it: it is listed as corrupt, takes no message and is run by nobody. What is whole of it can be read.
-    Quarantined = "quarantined", Notice, "`greenroom log ID` reads what is whole; `greenroom rm ID --discard-pending` removes it. The backup that the repair made has it as it was";
+    Quarantined = "quarantined", Notice, "`greenroom log ID` reads what is whole; `greenroom import DIR` puts a good copy in its place; `greenroom rm ID --discard-pending` removes it. The backup that the repair made has it as it was";
     /// The child's descriptor is of a newer version.
     UnsupportedDescriptor = "unsupported_descriptor", Notice, "a newer greenroom wrote it; the child is listed as unsupported";
     /// An event is of a type that this program does not know and must not ignore.

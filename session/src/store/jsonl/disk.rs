@@ -75,6 +75,11 @@ pub(super) trait Disk: fmt::Debug + Send + Sync {
         fs::hard_link(from, to)
     }
 
+    /// Gives a file another name, in the place of whatever has it.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
     /// Takes a name away.
     fn unlink(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)

@@ -93,6 +93,36 @@ impl Writer {
         }
     }
 
+    /// Tells whether a session that has one file is quarantined.
+    pub(super) fn is_quarantined(&self, id: &SessionId) -> io::Result<bool> {
+        match &*self.view.places(&crate::place::name_of(id))? {
+            [place] => Ok(quarantine(&self.view.dir, place)?.is_some()),
+            _ => Ok(false),
+        }
+    }
+
+    /// Puts these bytes in the place of the file of a quarantined session, and takes the mark away. False if its file lies elsewhere. Cut off in between, the session is quarantined
+    /// still, and the same again finishes.
+    pub(super) fn replace(&mut self, id: &SessionId, place: &Place, bytes: &[u8]) -> io::Result<bool> {
+        if *self.view.places(&place.stem)? != [place.clone()] {
+            return Ok(false);
+        }
+        let (disk, folder) = (self.disk.clone(), self.view.dir.join(&*place.folder));
+        let temporary = new_name(&self.view.dir);
+        let written = disk.create(&temporary).and_then(|file| disk.write(&file, 0, bytes).and_then(|()| disk.sync(&file)));
+        let placed = written.and_then(|()| disk.rename(&temporary, &place.path(&self.view.dir))).and_then(|()| disk.sync_folder(&folder));
+        if let Err(error) = placed {
+            drop(disk.unlink(&temporary));
+            return Err(error);
+        }
+        disk.unlink(&mark(&self.view.dir, place))?;
+        disk.sync_folder(&folder)?;
+        self.shelf.drop(id);
+        self.families.remove(&place.folder);
+        self.view.taken_back(place, id);
+        Ok(true)
+    }
+
     /// Quarantines a session.
     pub(super) fn quarantine(&mut self, id: &SessionId, quarantine: &Quarantine) -> Result<bool, StoreError> {
         let places = self.view.places(&crate::place::name_of(id))?;

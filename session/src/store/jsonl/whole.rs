@@ -99,14 +99,20 @@ impl Writer {
         let checked = op.check()?;
         let header = op.header();
         let id = &header.id;
-        if self.is_here(id)? {
+        let quarantined = self.is_here(id)? && self.is_quarantined(id).map_err(unread)?;
+        if self.is_here(id)? && !quarantined {
             return if self.is_import(op)? { self.existing(number, id, batch) } else { Err(Refused::Exists(id.clone())) };
         }
         self.refuse_removed(id)?;
         let place = Place::of(header.parent.as_ref(), id);
-        self.join_family(header, &place, &checked.verdict)?;
+        if !quarantined {
+            self.join_family(header, &place, &checked.verdict)?;
+        }
         let mut bytes = imported(op, &checked.inbox)?.join(&b'\n');
         bytes.push(b'\n');
+        if quarantined {
+            return if self.replace(id, &place, &bytes).map_err(unread)? { Ok(Done::Imported { existing: false }) } else { Err(Refused::Exists(id.clone())) };
+        }
         let beginning = Beginning::of(op.events().get(..checked.seed).unwrap_or_default());
         let slot = Slot::new(Entry::imported(header.clone(), checked, beginning), place);
         batch.add(number, id, &slot, Ok(bytes), true);

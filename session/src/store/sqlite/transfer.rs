@@ -6,6 +6,7 @@ use super::{
     error::Stop,
     kept::known,
     log::{self, Found, bytes, crc_of, kind_column, signed, unsigned},
+    summary,
     tally::{self, id_hash, sid_hash},
     write::{Batch, creation_hash, text},
 };
@@ -71,6 +72,7 @@ impl Batch<'_> {
         let Checked { head, verdict, inbox, seed } = op.check()?;
         let (header, encoded) = (op.header(), &op.bytes().header);
         let id = &header.id;
+        let replaces = self.make_room(header)?;
         if let Some(found) = log::find(self.conn, id)? {
             return if is_import(self.conn, &found, op)? { Ok(Done::Imported { existing: true }) } else { Err(Refused::Exists(id.clone()).into()) };
         }
@@ -89,7 +91,28 @@ impl Batch<'_> {
             self.insert_line(id, found.sid, line, body)?;
         }
         self.enter_session(id, found, Summary { head, verdict })?;
+        if replaces {
+            // What was there may have been counted or not.
+            self.memory.tally = tally::rebuild(self.conn)?;
+        }
         Ok(Done::Imported { existing: false })
+    }
+
+    /// Takes a quarantined session away that this import is to take the place of; tells whether there was one. Nobody holds a quarantined session.
+    fn make_room(&mut self, header: &Header) -> Result<bool, Stop> {
+        let id = &header.id;
+        if summary::quarantined(self.conn, id)?.is_none() {
+            return Ok(false);
+        }
+        let row = "SELECT sid, parent_id FROM session WHERE id = ?1";
+        let (sid, parent): (i64, Option<String>) = self.conn.prepare_cached(row)?.query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        if parent.as_deref() != header.parent.as_ref().map(SessionId::as_str) {
+            return Err(Refused::Exists(id.clone()).into());
+        }
+        self.erase(sid)?;
+        self.memory.sessions.remove(id);
+        self.memory.aliases.clear();
+        Ok(true)
     }
 
     /// Tells whether the parent that a header names is here, and whether a sibling is.
@@ -207,6 +230,11 @@ impl Batch<'_> {
 
     fn delete(&self, id: &SessionId, sid: i64) -> rusqlite::Result<()> {
         self.conn.prepare_cached("INSERT INTO removed(id) VALUES(?1)")?.execute([id.as_str()])?;
+        self.erase(sid)
+    }
+
+    /// Deletes the rows of a session, and leaves nothing that keeps its id.
+    fn erase(&self, sid: i64) -> rusqlite::Result<()> {
         for table in ["event", "summary", "lease"] {
             self.conn.execute(&format!("DELETE FROM {table} WHERE sid = ?1"), [sid])?;
         }

@@ -21,7 +21,7 @@ use serde_json::json;
 use crate::cli::{self, Desk, Kind, Said, commit, files_below, id};
 
 /// Clears the screen, sets the title, links, turns the direction of writing, and goes on in a line of its own.
-const EVIL: &str = "\u{1b}[2J\u{1b}]0;title\u{7}\u{1b}]8;;http://x/\u{1b}\\\u{9b}31m\u{202e}\u{2066}\r\nerror[FAKE]: not so\u{8}\u{7f}\u{85}\u{2028}end";
+const EVIL: &str = "\u{1b}[2J\u{1b}]0;title\u{7}\u{1b}]8;;http://x/\u{1b}\\\u{9b}31m\u{202e}\u{2066}\r\nerror[FAKE]: not so\u{8}\u{7f}\u{85}\u{2028}\u{61c}end";
 
 /// What no verb may write, on stdout or on stderr; `colored` lets the program's own colours through.
 fn obeyed(text: &str, colored: bool) -> Vec<char> {
@@ -37,7 +37,7 @@ fn obeyed(text: &str, colored: bool) -> Vec<char> {
         }
     }
     let misleads = |c: &char| {
-        (c.is_control() && *c != '\n') || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        (c.is_control() && *c != '\n') || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     rest.chars().filter(misleads).collect()
 }
@@ -196,7 +196,7 @@ prompt = "Go."
 [agents.a]
 behavior = "command"
 answer = "json"
-command = ["sh", "-c", 'env | cut -d= -f1 | sort >names; test "$SECRET" = "hunter2-secret" && echo "{\"say\": \"done\"}"; echo "$0" >&2']
+command = ["sh", "-c", 'env | cut -d= -f1 | sort >names; test "$SECRET" = "hunter2-secret" && echo "{\"say\": \"done\"}"; echo "$0" >&2; ls -l /proc/$$/fd >fds']
 env = { GIVEN = "given-value" }
 env_pass = ["SECRET"]
 "#;
@@ -215,6 +215,12 @@ fn a_command_knows_what_the_program_names_and_no_secret_is_kept_or_shown() {
         let known = ["GIVEN", "GREENROOM_ATTEMPT", "GREENROOM_MESSAGE", "GREENROOM_SESSION", "GREENROOM_TURN", "HOME", "LANG", "PATH", "SECRET"];
         let odd: Vec<_> = names.iter().filter(|name| !shell.contains(&name.as_str()) && !known.contains(&name.as_str())).collect();
         assert!(odd.is_empty(), "{odd:?}");
+        // Its three streams and nothing of the runtime's: no store, no lock of others, no socket.
+        let fds = fs::read_to_string(desk.path("fds")).unwrap();
+        let targets: Vec<&str> = fds.lines().filter_map(|line| line.split_once(" -> ").map(|(_, target)| target)).collect();
+        let ours = |target: &&&str| ["socket:", "anon_inode:"].iter().any(|kind| target.starts_with(kind)) || (target.contains("/desk") && !target.contains("-guards/"));
+        assert_eq!(targets.iter().find(ours), None, "{fds}");
+        assert!(targets.iter().any(|target| target.contains("-guards/")), "its request is its lock file: {fds}");
         // A command that fails is told of with the end of its standard error, and not with what it was given.
         let mut failing = desk.command(&["-v", "-v", "-v", "run", "story.toml"]);
         let failed = Said::of(&failing.env("SECRET", "another-secret").output().unwrap());
@@ -286,9 +292,7 @@ fn whatever_is_made_is_for_its_owner_only_under_any_umask() {
         let mended = under(&["check", "--repair", "--apply", "--json"]);
         assert_eq!(mended.exit, 0, "{mended:?}");
         assert!(mended.json()["repair"]["backup"].is_string(), "{mended:?}");
-        let mut open = open_to_others(&desk.path("made"));
-        // SQLite gives its index of the log the mode of the database; no other process looks into it.
-        open.retain(|entry| !entry.ends_with("-shm"));
+        let open = open_to_others(&desk.path("made"));
         assert!(open.is_empty(), "{open:?}");
     }
 }

@@ -53,7 +53,8 @@ pub fn kill(host: &Host, victim: &Victim) -> bool {
             Player::Host(actor) => actor.get_cell(),
         }),
     };
-    let running = cell.filter(|cell| cell.get_status() == ActorStatus::Running);
+    let running =
+        cell.filter(|cell| matches!(cell.get_status(), ActorStatus::Unstarted | ActorStatus::Starting | ActorStatus::Running | ActorStatus::Upgrading));
     if let Some(cell) = &running {
         cell.kill();
     }

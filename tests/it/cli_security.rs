@@ -37,7 +37,8 @@ fn obeyed(text: &str, colored: bool) -> Vec<char> {
         }
     }
     let misleads = |c: &char| {
-        (c.is_control() && *c != '\n') || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        (c.is_control() && *c != '\n')
+            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     rest.chars().filter(misleads).collect()
 }
@@ -218,7 +219,9 @@ fn a_command_knows_what_the_program_names_and_no_secret_is_kept_or_shown() {
         // Its three streams and nothing of the runtime's: no store, no lock of others, no socket.
         let fds = fs::read_to_string(desk.path("fds")).unwrap();
         let targets: Vec<&str> = fds.lines().filter_map(|line| line.split_once(" -> ").map(|(_, target)| target)).collect();
-        let ours = |target: &&&str| ["socket:", "anon_inode:"].iter().any(|kind| target.starts_with(kind)) || (target.contains("/desk") && !target.contains("-guards/"));
+        let ours = |target: &&&str| {
+            ["socket:", "anon_inode:"].iter().any(|kind| target.starts_with(kind)) || (target.contains("/desk") && !target.contains("-guards/"))
+        };
         assert_eq!(targets.iter().find(ours), None, "{fds}");
         assert!(targets.iter().any(|target| target.contains("-guards/")), "its request is its lock file: {fds}");
         // A command that fails is told of with the end of its standard error, and not with what it was given.

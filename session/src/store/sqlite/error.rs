@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 use crate::{
     codec::EncodeError,
@@ -12,7 +12,10 @@ use crate::{
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
+        // The index of the log, a file in memory that others share, finds no room on its disk.
+        let no_index = error.sqlite_error().is_some_and(|cause| cause.extended_code == ffi::SQLITE_IOERR_SHMSIZE);
         match error.sqlite_error_code() {
+            _ if no_index => Self::Full(Box::new(error)),
             Some(ErrorCode::DiskFull) => Self::Full(Box::new(error)),
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged(error.to_string()),
             _ => Self::Io(Box::new(error)),

@@ -16,6 +16,8 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -247,7 +249,10 @@ fn open(path: &Path) -> io::Result<File> {
     }
     // Not truncated: an earlier run may be reading it. Opened for writing even though only the
     // runtime writes, because an exclusive lock on NFS needs it: flock(2).
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    // Not through a link, which may lead to a file that somebody else needs, and not to wait at a pipe.
+    let plain = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(plain).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(Errno::LOOP.into()) }
 }
 
 fn try_take(file: &File) -> io::Result<bool> {

@@ -163,6 +163,19 @@ async fn the_lock_file_is_private_and_goes_with_the_run() {
 }
 
 #[tokio::test]
+async fn a_lock_that_is_a_link_or_a_pipe_is_neither_written_through_nor_waited_for() {
+    let stage = Stage::new();
+    fs::create_dir(stage.path("locks")).unwrap();
+    fs::write(stage.path("precious"), "untouched").unwrap();
+    std::os::unix::fs::symlink(stage.path("precious"), stage.lock()).unwrap();
+    failed(stage.run(&stage.spec(&["true"]), b"").await, "COMMAND_IO");
+    assert_eq!(fs::read_to_string(stage.path("precious")).unwrap(), "untouched");
+    fs::remove_file(stage.lock()).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, stage.lock(), rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    failed(stage.run(&stage.spec(&["true"]), b"").await, "COMMAND_IO");
+}
+
+#[tokio::test]
 async fn a_run_that_fails_takes_its_lock_file_along_too() {
     let stage = Stage::new();
     failed(stage.run(&stage.shell("exit 3"), b"").await, "COMMAND_FAILED");

@@ -317,3 +317,32 @@ fn a_mark_or_a_backup_that_is_no_plain_file_is_written_through_by_nobody() {
     // Something that has the place of a mark is one: whoever put it there meant the session not to be used.
     assert_ne!(desk.run(&["send", "r", "hello"]).exit, 0);
 }
+
+#[test]
+fn what_lies_beside_a_database_and_is_no_plain_file_is_written_through_by_nobody_and_waited_for_by_nobody() {
+    let desk = Desk::over(Kind::Sqlite);
+    let store = desk.any_store();
+    cli::root(&*store, "r", "a root", 100);
+    store.close().unwrap();
+    drop(store);
+    desk.write("precious", "");
+    let database = desk.path("desk.db");
+    for suffix in ["-wal", "-shm", "-lock"] {
+        let planted = database.with_file_name(format!("desk.db{suffix}"));
+        for pipe in [false, true] {
+            drop(fs::remove_file(&planted));
+            if pipe {
+                rustix::fs::mknodat(rustix::fs::CWD, &planted, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+            } else {
+                std::os::unix::fs::symlink(desk.path("precious"), &planted).unwrap();
+            }
+            for verb in [&["send", "r", "hello"][..], &["list"], &["check"]] {
+                let said = desk.run(verb);
+                assert!(said.exit != 0 && said.err.contains(&format!("its {suffix} is no regular file")), "{verb:?} {suffix}: {said:?}");
+            }
+            assert_eq!(fs::metadata(desk.path("precious")).unwrap().len(), 0, "{suffix}");
+        }
+        fs::remove_file(&planted).unwrap();
+    }
+    assert_eq!(desk.run(&["send", "r", "hello"]).exit, 0);
+}

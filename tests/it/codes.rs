@@ -152,7 +152,7 @@ fn a_disk_that_takes_no_more_fails_the_send_and_loses_nothing() {
     let said = Said::of(&shell.output().unwrap());
     limited.env_clear();
     let code = said.json()["error"]["code"].as_str().unwrap().to_owned();
-    assert!(said.exit == 1 && ["NOT_DELIVERED", "INDETERMINATE", "STORE_FAILED"].contains(&code.as_str()), "{said:?}");
+    assert!(said.exit == 1 && ["NOT_DELIVERED", "INDETERMINATE", "STORE_FAILED", "STORE_FULL"].contains(&code.as_str()), "{said:?}");
     assert_eq!(desk.run(&["show", "desk", "--json"]).json()["pending"], json!(0), "what was not accepted is not there");
     assert_eq!(desk.run(&["send", "desk", "hello"]).exit, 0);
 }

@@ -8,21 +8,9 @@ use std::{
     path::Path,
 };
 
-use rustix::{fs::OFlags, io::Errno};
+use rustix::io::Errno;
 
-/// What is not to be waited for, nor written through: a pipe, a device, a link.
-#[expect(clippy::cast_possible_wrap, reason = "flags have fewer than 31 bits")]
-pub(super) const PLAIN: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()) as i32;
-
-/// Opens a regular file for reading, and nothing else: a pipe has no end, and a link may lead anywhere.
-pub(super) fn open_regular(path: &Path) -> io::Result<File> {
-    regular(OpenOptions::new().read(true).custom_flags(PLAIN).open(path)?)
-}
-
-/// Refuses what is no regular file.
-pub(super) fn regular(file: File) -> io::Result<File> {
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::from(Errno::LOOP)) }
-}
+pub(super) use crate::store::plain::{PLAIN, open_plain as open_regular, regular};
 
 /// Tells that what was to be opened is no regular file.
 pub(super) fn is_irregular(error: &io::Error) -> bool {

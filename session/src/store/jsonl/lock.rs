@@ -1,18 +1,17 @@
 //! The one writer of a folder: whoever holds the lock of its lock file.
 
 use std::{
-    fs::OpenOptions,
     io::{Read, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::FileExt,
     path::Path,
     time::Duration,
 };
 
 use super::{
     birth::LOCK,
-    disk::{PLAIN, at, is_irregular, open_regular, regular},
+    disk::{at, is_irregular, open_regular},
 };
-use crate::store::{StoreError, gate::Gate};
+use crate::store::{StoreError, gate::Gate, plain::open_lock};
 
 /// How long another writer is waited for: a short command is done by then, and a long one is told of.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -34,8 +33,7 @@ impl Lock {
 
     pub(super) fn take_within(dir: &Path, patience: Duration) -> Result<Self, StoreError> {
         let path = dir.join(LOCK);
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(PLAIN).open(&path);
-        let file = match opened.and_then(regular) {
+        let file = match open_lock(&path) {
             Ok(file) => file,
             // It is written to, so whatever a link leads to would lose what it says.
             Err(error) if is_irregular(&error) => {

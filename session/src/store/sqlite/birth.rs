@@ -18,7 +18,7 @@ use super::{
     error::at,
     schema::{self, APPLICATION_ID, Access, STORE_VERSION, connect},
 };
-use crate::store::{StoreError, check_filesystem, gate::Gate};
+use crate::store::{StoreError, check_filesystem, gate::Gate, plain::open_lock};
 
 /// Returns the path of a file beside the store: its name with a suffix.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -66,6 +66,12 @@ pub(super) fn probe(path: &Path) -> Result<bool, StoreError> {
     }
     if found.len() == 0 {
         return foreign("the file is empty");
+    }
+    // SQLite would follow a link there, and write through it.
+    for suffix in ["-wal", "-shm", "-lock"] {
+        if fs::symlink_metadata(beside(path, suffix)).is_ok_and(|beside| !beside.is_file()) {
+            return foreign(&format!("its {suffix} is no regular file"));
+        }
     }
     // Our mark is in the first page since birth, so the file alone tells; looking at it as it lies there leaves nothing beside a file that is
     // not ours. Only while a WAL is in use may the file be in the middle of a checkpoint; then it is read with its WAL.
@@ -175,8 +181,7 @@ pub(super) fn leftovers(path: &Path) -> io::Result<Vec<String>> {
 ///
 /// SQLite's own waiting is not fair: of eight writers three would never get to write.
 pub(super) fn gate(path: &Path) -> io::Result<Gate> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(beside(path, "-lock"))?;
-    Ok(Gate::new(file, path))
+    Ok(Gate::new(open_lock(&beside(path, "-lock"))?, path))
 }
 
 /// Refuses a place where the shared memory of a WAL, or a lock, is not shared by everybody.

@@ -6,9 +6,9 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, TryLockError},
     io::{self, ErrorKind},
-    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     sync::Mutex,
 };
@@ -20,7 +20,11 @@ use uuid::Uuid;
 use super::birth::beside;
 use crate::{
     id::OwnerId,
-    store::{StoreError, gate::Gate},
+    store::{
+        StoreError,
+        gate::Gate,
+        plain::{open_lock, open_plain},
+    },
 };
 
 /// How long an owner is taken for alive after its last sign of life, in milliseconds.
@@ -78,7 +82,7 @@ impl Liveness {
 
     fn locked(&self, owner: &str) -> bool {
         let Some(path) = self.file(owner) else { return false };
-        match File::open(path) {
+        match open_plain(&path) {
             Ok(file) => matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)),
             Err(_) => false,
         }
@@ -115,7 +119,7 @@ impl Liveness {
                 continue;
             }
             // Removed while locked: an owner that is just being born sees that its file is gone and makes another.
-            let Ok(file) = OpenOptions::new().read(true).write(true).open(&path) else { continue };
+            let Ok(file) = open_plain(&path) else { continue };
             if file.try_lock().is_ok() {
                 fs::remove_file(&path)?;
             }
@@ -164,7 +168,7 @@ impl Node {
                 return Ok(());
             }
             DirBuilder::new().recursive(true).mode(0o700).create(&self.liveness.folder)?;
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            let file = open_lock(&path)?;
             // Others lock it for an instant, to see whether it is free.
             let gate = Gate::new(file, &self.path);
             gate.lock()?;

@@ -67,7 +67,7 @@ pub(super) fn probe(path: &Path) -> Result<bool, StoreError> {
     if found.len() == 0 {
         return foreign("the file is empty");
     }
-    // SQLite would follow a link there, and write through it.
+    // SQLite refuses a link there without a word of which; our lock would be followed, or waited for.
     for suffix in ["-wal", "-shm", "-lock"] {
         if fs::symlink_metadata(beside(path, suffix)).is_ok_and(|beside| !beside.is_file()) {
             return foreign(&format!("its {suffix} is no regular file"));

@@ -50,9 +50,24 @@ struct Closing {
     whole: bool,
     owner: SessionId,
     epoch: Epoch,
-    /// What was there has ended.
-    done: bool,
+    /// Held by every drain of it that is under way.
+    drains: Arc<()>,
 }
+
+impl Closing {
+    fn is_of(&self, owner: &SessionId, epoch: Epoch) -> bool {
+        self.owner == *owner && self.epoch == epoch
+    }
+
+    /// Tells whether what was there has ended, as far as anybody has asked for that.
+    fn is_done(&self) -> bool {
+        Arc::strong_count(&self.drains) == 1
+    }
+}
+
+/// A drain of what was closed for it. Dropped when what was there has ended; until then it stays closed, also when another drain of the same is over.
+#[derive(Debug)]
+pub(crate) struct Underway(#[expect(dead_code, reason = "held, to be counted")] Vec<Arc<()>>);
 
 /// Somebody on the way.
 #[derive(Debug)]
@@ -79,11 +94,6 @@ impl Scopes {
     /// Tells whether a session is in one of them.
     pub(crate) fn cover(&self, session: &SessionId, lineage: &Lineage) -> bool {
         self.0.get(session) == Some(&true) || lineage.ids().any(|above| self.0.contains_key(above))
-    }
-
-    /// Returns the sessions that are named, not those below them.
-    pub(crate) fn named(&self) -> impl Iterator<Item = &SessionId> {
-        self.0.keys()
     }
 }
 
@@ -161,14 +171,18 @@ impl Closed {
         self.0.count.load(Ordering::Acquire) > 0
     }
 
-    /// Closes scopes until this epoch of `owner` ends. Starts that are on the way there are told.
-    pub(crate) fn close(&self, scopes: &[Scope], owner: &SessionId, epoch: Epoch) {
+    /// Closes scopes until this epoch of `owner` ends, for a drain that is then under way. Starts that are on the way there are told.
+    pub(crate) fn close(&self, scopes: &[Scope], owner: &SessionId, epoch: Epoch) -> Underway {
         let mut inner = self.lock();
+        let mut drains = Vec::with_capacity(scopes.len());
         for Scope { session, whole } in scopes {
-            let closing = Closing { whole: *whole, owner: owner.clone(), epoch, done: false };
             let closings = inner.closings.entry(session.clone()).or_default();
-            closings.retain(|known| known.whole != *whole || known.owner != *owner || known.epoch != epoch);
-            closings.push(closing);
+            let known = closings.iter().find(|known| known.whole == *whole && known.is_of(owner, epoch)).map(|known| known.drains.clone());
+            drains.push(known.unwrap_or_else(|| {
+                let drains = Arc::default();
+                closings.push(Closing { whole: *whole, owner: owner.clone(), epoch, drains: Arc::clone(&drains) });
+                drains
+            }));
         }
         self.0.count.store(inner.closings.len(), Ordering::Release);
         for on in inner.passes.values() {
@@ -180,27 +194,20 @@ impl Closed {
         }
         drop(inner);
         self.0.news.send_modify(|version| *version += 1);
+        Underway(drains)
     }
 
     /// Opens what this epoch of a session has closed.
     pub(crate) fn open(&self, owner: &SessionId, epoch: Epoch) {
         if self.is_any() {
-            self.retain(|_, closing| closing.owner != *owner || closing.epoch != epoch);
+            self.retain(|_, closing| !closing.is_of(owner, epoch));
         }
     }
 
-    /// Notes that what was at and below this session has ended, so that its parent may open it again.
-    pub(crate) fn done(&self, session: &SessionId) {
-        for closing in self.lock().closings.get_mut(session).into_iter().flatten() {
-            closing.done = true;
-        }
-    }
-
-    /// Opens a child that its parent has closed, if what was there has ended.
-    pub(crate) fn open_child(&self, parent: &LiveView, child: &SessionId) {
+    /// Opens a child that this epoch of its parent has closed, if no drain of it is under way.
+    pub(crate) fn open_child(&self, parent: &SessionId, epoch: Epoch, child: &SessionId) {
         if self.is_any() {
-            let of_parent = |closing: &Closing| closing.whole && closing.done && closing.owner == *parent.id() && closing.epoch == parent.epoch;
-            self.retain(|session, closing| session != child || !of_parent(closing));
+            self.retain(|session, closing| session != child || !closing.whole || !closing.is_of(parent, epoch) || !closing.is_done());
         }
     }
 
@@ -339,7 +346,7 @@ mod tests {
         let (closed, root, child) = (Closed::default(), id("root"), id("child"));
         let lineage = Lineage::default().of_child(&root);
         let first = closed.enter(&child, Some(&lineage)).unwrap();
-        closed.close(&[below(&root)], &root, 1);
+        drop(closed.close(&[below(&root)], &root, 1));
         let arrivals = closed.arrivals(&[below(&root)].into_iter().collect());
         let mut ended = tokio_test::task::spawn(arrivals.ended());
         assert!(ended.poll().is_pending());
@@ -351,5 +358,39 @@ mod tests {
         assert!(ended.poll().is_ready(), "what was let in after the closing is nothing that it has to wait for");
         drop(later);
         assert!(closed.lock().passes.is_empty() && closed.lock().closings.is_empty());
+    }
+
+    #[test]
+    fn a_child_stays_closed_until_the_last_drain_of_it_that_its_parent_began_is_over() {
+        let (closed, parent, above, child) = (Closed::default(), id("parent"), id("above"), id("child"));
+        let lineage = Lineage::default().of_child(&above).of_child(&parent);
+        let whole = || Scope { session: child.clone(), whole: true };
+        let may_enter = || {
+            closed.open_child(&parent, 1, &child);
+            closed.enter(&child, Some(&lineage)).is_ok()
+        };
+        // The same child twice in one call is one drain of it.
+        let mut drains = vec![closed.close(&[whole(), whole()], &parent, 1), closed.close(&[whole()], &parent, 1), closed.close(&[whole()], &parent, 1)];
+        for over in [1, 0, 0] {
+            assert!(!may_enter());
+            drop(drains.remove(over));
+        }
+        assert!(may_enter());
+        // What others have closed, or an earlier epoch, is not the parent's to open.
+        drop(closed.close(&[below(&above)], &above, 1));
+        assert!(!may_enter());
+        closed.open(&above, 1);
+        drop(closed.close(&[whole()], &parent, 2));
+        assert!(!may_enter());
+        closed.open_child(&parent, 2, &child);
+        assert!(may_enter());
+        // A drain that outlives the epoch that has begun it keeps nothing closed, and is not taken for one of the next.
+        let late = closed.close(&[whole()], &parent, 2);
+        closed.open(&parent, 2);
+        let next = closed.close(&[whole()], &parent, 1);
+        drop(late);
+        assert!(!may_enter());
+        drop(next);
+        assert!(may_enter() && !closed.is_any());
     }
 }

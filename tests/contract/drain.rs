@@ -37,6 +37,7 @@ crate::on_every_store!(async
     whoever_fails_to_end_is_named_when_everybody_has_ended,
     a_parent_whose_end_is_under_way_starts_nobody,
     named_children_are_released_by_their_parent_alone_and_opened_by_its_next_message,
+    a_child_that_is_drained_twice_at_once_stays_closed_until_both_are_over,
     whoever_waits_for_somebody_who_is_drained_is_told,
     what_a_host_plays_is_left_alone,
 );
@@ -49,13 +50,15 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[derive(Clone)]
 struct Cast {
     gate: Gate,
+    /// Lets those end who do not hear that they are cancelled.
+    deaf: Gate,
     diary: Arc<Mutex<Vec<String>>>,
     agents: Arc<Mutex<HashMap<SessionId, Agent>>>,
 }
 
 impl Cast {
     fn new() -> Self {
-        Self { gate: Gate::new(), diary: Arc::default(), agents: Arc::default() }
+        Self { gate: Gate::new(), deaf: Gate::new(), diary: Arc::default(), agents: Arc::default() }
     }
 
     /// `worker` holds, delegates, or awaits as it is told, and says what it was told else.
@@ -76,6 +79,10 @@ impl Cast {
                     lock(&self.diary).push(format!("cancelled {}", turn.session()));
                 }
                 passed.map(|()| "held".to_owned())
+            }
+            "deaf" => {
+                self.deaf.hold().await;
+                Ok("heard".to_owned())
             }
             "delegate" => turn.delegate_and_wait(Delegate::new("worker", "one-shot", "hold")).await,
             "await" => turn.await_children().await.map(|()| "awaited".to_owned()),
@@ -494,6 +501,35 @@ async fn named_children_are_released_by_their_parent_alone_and_opened_by_its_nex
     drop(root);
     until(&mut told, |occurrence| matches!(occurrence, Occurrence::Ended { session, .. } if *session == sid("r"))).await;
     unauthorized(stale.drain_children(&[sid("a")]).await);
+    runtime.shutdown().await;
+    sound(world);
+}
+
+async fn a_child_that_is_drained_twice_at_once_stays_closed_until_both_are_over(world: &World) {
+    tree(world, &[("r", ""), ("a", "r"), ("b", "r")]);
+    let cast = Cast::new();
+    let runtime = world.start(cast.builder()).await;
+    let root = runtime.resume(&sid("r")).await.unwrap();
+    let agent = root.agent();
+    cast.hold(&runtime, &["a"]).await;
+    runtime.host().send(&sid("b"), "deaf", None).await.unwrap();
+    cast.deaf.reached().await;
+    // The longer one first, and both before anybody has ended.
+    let (a, both) = ([sid("a")], [sid("a"), sid("b")]);
+    let mut long = Box::pin(agent.drain_children(&both));
+    assert!(futures::poll!(&mut long).is_pending());
+    agent.drain_children(&a).await.unwrap();
+    assert!(futures::poll!(&mut long).is_pending(), "one of them is deaf");
+    assert_eq!(held(world), ["b", "r"]);
+    refused(agent.followup(&sid("a"), "too early").await);
+    assert_eq!(waits(world, "a"), Vec::<String>::new(), "nothing is there that nobody would serve");
+    cast.deaf.open(9);
+    long.await.unwrap();
+    agent.followup(&sid("a"), "again").await.unwrap();
+    cast.gate.open(9);
+    root.quiescent().await.unwrap();
+    assert_eq!(story(&events(world, "a")).last().map(String::as_str), Some("completed"));
+    drop((root, agent));
     runtime.shutdown().await;
     sound(world);
 }

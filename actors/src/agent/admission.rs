@@ -75,7 +75,7 @@ impl Agent {
             Begins::Child => closed.enter(view.id(), Some(&view.below)),
             Begins::Message(child) => {
                 // Whoever has drained a child of its own takes that back by talking to it again.
-                closed.open_child(view, child);
+                closed.open_child(view.id(), view.epoch, child);
                 closed.enter(child, Some(&view.below))
             }
             Begins::Report => closed.enter(view.id(), Some(&view.lineage)),

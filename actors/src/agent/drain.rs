@@ -37,13 +37,13 @@ impl Agent {
         if let (Some(reason), Some(child)) = (self.over(), children.first()) {
             return unauthorized(child, reason);
         }
-        services.closed.close(&scopes, self.view.id(), epoch);
+        let underway = services.closed.close(&scopes, self.view.id(), epoch);
         if let (false, Some(child)) = (self.view.is_open(), children.first()) {
             services.closed.open(self.view.id(), epoch);
             return unauthorized(child, "its epoch has ended");
         }
         let aside = self.turn.as_ref().map(|turn| turn.step_aside());
-        let drained = drain(services, scopes.into_iter().collect::<Scopes>()).await;
+        let drained = drain(services, scopes.into_iter().collect::<Scopes>(), vec![underway]).await;
         if let Some(aside) = aside {
             aside.end().await;
         }

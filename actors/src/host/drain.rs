@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use super::Host;
 use crate::{
     agent::Agent,
-    closed::{Scope, Scopes},
+    closed::{Scope, Scopes, Underway},
     error::{DrainError, TeardownFailure},
     race::race_point,
     registry::RegistryMessage,
@@ -55,28 +55,29 @@ impl Host {
     /// ```
     pub async fn drain(&self, roots: &[Agent]) -> Result<(), DrainError> {
         let services = self.services();
-        let mut scopes = Vec::new();
+        let (mut scopes, mut underway) = (Vec::new(), Vec::new());
         for root in roots.iter().filter(|root| root.is_current(&services)) {
             let scope = Scope { session: root.session().clone(), whole: false };
-            services.closed.close(std::slice::from_ref(&scope), root.session(), root.epoch());
+            let closed = services.closed.close(std::slice::from_ref(&scope), root.session(), root.epoch());
             if root.is_open() {
                 scopes.push(scope);
+                underway.push(closed);
             } else {
                 // Its end may have come just before, and opened nothing.
                 services.closed.open(root.session(), root.epoch());
             }
         }
-        if scopes.is_empty() { Ok(()) } else { drain(&services, scopes.into_iter().collect()).await }
+        if scopes.is_empty() { Ok(()) } else { drain(&services, scopes.into_iter().collect(), underway).await }
     }
 }
 
 /// Ends everybody in scopes that are closed, and returns when all have ended.
-pub(crate) async fn drain(services: &Services, scopes: Scopes) -> Result<(), DrainError> {
+pub(crate) async fn drain(services: &Services, scopes: Scopes, underway: Vec<Underway>) -> Result<(), DrainError> {
     let arrivals = services.closed.arrivals(&scopes);
     let (reply, ended) = oneshot::channel();
     // When everything ends in order there is nobody left to ask.
     let over = || if services.is_ending() { Ok(()) } else { Err(DrainError::Ended) };
-    if services.registry.send_message(RegistryMessage::Drain { scopes, reply }).is_err() {
+    if services.registry.send_message(RegistryMessage::Drain { scopes, underway, reply }).is_err() {
         return over();
     }
     race_point!("draining");

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     activation::Failure,
-    closed::Scopes,
+    closed::{Scopes, Underway},
     error::{ActivateError, TeardownFailure},
     live::LiveView,
     nudge::Nudge,
@@ -44,6 +44,8 @@ pub(super) struct Draining {
     /// Who is live there and has not ended.
     left: HashSet<SessionId>,
     failures: Vec<TeardownFailure>,
+    /// Keeps closed what may not be opened again before this is over.
+    underway: Vec<Underway>,
     reply: oneshot::Sender<Vec<TeardownFailure>>,
     _nudge: Nudge,
 }
@@ -66,7 +68,14 @@ impl RegistryState {
     }
 
     /// Ends everybody in these scopes, and answers when all have ended. What a host plays is left alone.
-    pub(super) fn drain(&mut self, myself: &ActorRef<RegistryMessage>, services: &Arc<Services>, scopes: Scopes, reply: oneshot::Sender<Vec<TeardownFailure>>) {
+    pub(super) fn drain(
+        &mut self,
+        myself: &ActorRef<RegistryMessage>,
+        services: &Arc<Services>,
+        drained: (Scopes, Vec<Underway>),
+        reply: oneshot::Sender<Vec<TeardownFailure>>,
+    ) {
+        let (scopes, underway) = drained;
         let covered = |view: &&Arc<LiveView>| !view.is_published() && scopes.cover(view.id(), &view.lineage);
         let all: Vec<_> = self.entries.values().filter_map(|entry| entry.view()).filter(covered).cloned().collect();
         let left = all.iter().map(|view| view.id().clone()).collect();
@@ -74,7 +83,7 @@ impl RegistryState {
         for session in services.closed.starting(&scopes) {
             self.watch(myself, services, &session);
         }
-        self.drains.push(Draining { scopes, until: self.next, left, failures: Vec::new(), reply, _nudge: Nudge::begin() });
+        self.drains.push(Draining { scopes, until: self.next, left, failures: Vec::new(), underway, reply, _nudge: Nudge::begin() });
         self.begin_ends(myself, services, all);
     }
 
@@ -222,9 +231,8 @@ impl RegistryState {
             drain.left.is_empty() && !services.closed.starting(&drain.scopes).iter().any(is_awaited)
         };
         for drain in self.drains.extract_if(.., is_over) {
-            for session in drain.scopes.named() {
-                services.closed.done(session);
-            }
+            // Before the answer: whoever gets it may open at once what it has closed.
+            drop(drain.underway);
             // Whoever asked may have given up.
             drop(drain.reply.send(drain.failures));
         }

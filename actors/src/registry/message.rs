@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     activation::Failure,
-    closed::{Pass, Scopes},
+    closed::{Pass, Scopes, Underway},
     error::{ActivateError, TeardownFailure},
     live::LiveView,
     published::Publishing,
@@ -128,6 +128,8 @@ pub(crate) enum RegistryMessage {
     Drain {
         /// What is drained.
         scopes: Scopes,
+        /// Kept until all have ended.
+        underway: Vec<Underway>,
         /// Gets what went wrong.
         reply: oneshot::Sender<Vec<TeardownFailure>>,
     },

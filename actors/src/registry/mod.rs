@@ -93,7 +93,7 @@ impl Actor for Registry {
             #[cfg(test)]
             RegistryMessage::Waiting { reply } => drop(reply.send(state.waits.count())),
             RegistryMessage::Foreign { sessions } => state.foreign(&myself, &services, sessions),
-            RegistryMessage::Drain { scopes, reply } => state.drain(&myself, &services, scopes, reply),
+            RegistryMessage::Drain { scopes, underway, reply } => state.drain(&myself, &services, (scopes, underway), reply),
             RegistryMessage::Overdue { session, incarnation } => state.overdue(&myself, &services, session, incarnation),
             RegistryMessage::Fenced { session } => state.gone(&session),
             RegistryMessage::DrainAll { reply } => {

@@ -41,6 +41,8 @@ struct Inner {
     /// By number, the oldest first.
     passes: BTreeMap<u64, On>,
     next: u64,
+    /// How many wait for arrivals, so that whoever arrives while nobody does need not tell of it.
+    awaiting: usize,
 }
 
 /// Something that is closed until its owner's epoch ends.
@@ -125,11 +127,16 @@ pub(crate) struct Pass {
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        let on = self.closed.lock().passes.remove(&self.number);
+        let mut inner = self.closed.lock();
+        let on = inner.passes.remove(&self.number);
+        // Who waits was counted before the look that found this on its way.
+        let is_awaited = inner.awaiting > 0;
+        drop(inner);
         // What it was is dropped when others may be let in again.
         drop(on);
-        // Also where nothing is closed any more: who waits here may have begun to when it was.
-        self.closed.0.arrived.notify_waiters();
+        if is_awaited {
+            self.closed.0.arrived.notify_waiters();
+        }
     }
 }
 
@@ -140,9 +147,26 @@ pub(crate) struct Arrivals {
     numbers: Vec<u64>,
 }
 
+/// Somebody who waits for arrivals.
+struct Awaiting<'a>(&'a Closed);
+
+impl<'a> Awaiting<'a> {
+    fn begin(closed: &'a Closed) -> Self {
+        closed.lock().awaiting += 1;
+        Self(closed)
+    }
+}
+
+impl Drop for Awaiting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().awaiting -= 1;
+    }
+}
+
 impl Arrivals {
     /// Waits until all of it has come to its end.
     pub(crate) async fn ended(&self) {
+        let _awaiting = Awaiting::begin(&self.closed);
         loop {
             let mut arrived = std::pin::pin!(self.closed.0.arrived.notified());
             // Heard from before the look on.
@@ -356,7 +380,17 @@ mod tests {
         drop(first);
         assert!(ended.is_woken(), "nothing is closed any more, and somebody waits for all that");
         assert!(ended.poll().is_ready(), "what was let in after the closing is nothing that it has to wait for");
+        drop(ended);
+        assert_eq!(closed.lock().awaiting, 0);
+        // Who gives up waiting is not counted any more, and leaves the others waiting.
+        let both = closed.arrivals(&[Scope { session: child.clone(), whole: true }].into_iter().collect());
+        let (mut given_up, mut stays) = (tokio_test::task::spawn(both.ended()), tokio_test::task::spawn(both.ended()));
+        assert!(given_up.poll().is_pending() && stays.poll().is_pending());
+        drop(given_up);
         drop(later);
+        assert!(stays.is_woken() && stays.poll().is_ready());
+        drop(stays);
+        assert_eq!(closed.lock().awaiting, 0);
         assert!(closed.lock().passes.is_empty() && closed.lock().closings.is_empty());
     }
 

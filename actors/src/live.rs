@@ -1,7 +1,6 @@
 //! A live session as others see it: what is published of it, and how it is woken.
 
 use std::{
-    collections::{HashMap, HashSet},
     fmt,
     sync::{
         Arc, Mutex, PoisonError, RwLock, Weak,
@@ -274,10 +273,11 @@ impl Gate {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LiveTable(Arc<RwLock<Table>>);
 
+/// Every message looks here, so the keys are hashed fast, under a seed of this process.
 #[derive(Debug, Default)]
 struct Table {
-    live: HashMap<SessionId, Arc<LiveView>>,
-    starting: HashSet<SessionId>,
+    live: foldhash::HashMap<SessionId, Arc<LiveView>>,
+    starting: foldhash::HashSet<SessionId>,
 }
 
 impl LiveTable {

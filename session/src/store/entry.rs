@@ -4,7 +4,7 @@
 //! entries, and the JSON Lines store writes down what one has accepted.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, hash_map},
+    collections::{BTreeMap, HashSet, hash_map},
     fmt,
     sync::Arc,
 };
@@ -23,6 +23,9 @@ use crate::{
     message::{BodyHash, InboxRecord, Message, MessageKind, Tombstone},
     turns::{Claimed, join_notes, open_turn},
 };
+
+/// Where each message stands or stood. Every acceptance looks here, so the keys are hashed fast, under a seed of this process.
+pub(super) type Orders = foldhash::HashMap<MessageId, Order>;
 
 /// What an entry keeps of its log.
 pub(super) trait Trail: fmt::Debug {
@@ -45,7 +48,7 @@ pub(super) struct Entry<T> {
     pub(super) head: Head,
     pub(super) inbox: BTreeMap<Order, InboxRecord>,
     /// Where each message that was ever accepted stands or stood.
-    pub(super) orders: HashMap<MessageId, Order>,
+    pub(super) orders: Orders,
     /// By order, what remains of a message that has left the inbox.
     pub(super) taken: Vec<Option<Remains>>,
     /// Messages that have left the inbox and are held.
@@ -81,7 +84,7 @@ pub(super) enum First {
 impl<T: Trail> Entry<T> {
     /// Begins with an empty inbox.
     pub(super) fn new(header: Arc<Header>, creation: Creation, log: T, head: Head, verdict: Verdict) -> Self {
-        Self { header, creation, log, head, inbox: BTreeMap::new(), orders: HashMap::new(), taken: Vec::new(), held_taken: Vec::new(), verdict, owner: None }
+        Self { header, creation, log, head, inbox: BTreeMap::new(), orders: Orders::default(), taken: Vec::new(), held_taken: Vec::new(), verdict, owner: None }
     }
 
     /// Makes what an import brings.

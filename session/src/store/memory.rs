@@ -58,10 +58,10 @@ struct Shared {
     dead: RwLock<HashSet<OwnerId>>,
 }
 
-/// Every session, and their names in order.
+/// Every session, and their names in order. Every operation looks here, so the keys are hashed fast, under a seed of this process.
 #[derive(Debug, Default)]
 struct Sessions {
-    entries: HashMap<SessionId, Arc<Mutex<MemoryEntry>>>,
+    entries: foldhash::HashMap<SessionId, Arc<Mutex<MemoryEntry>>>,
     names: BTreeSet<SessionId>,
     removed: HashSet<SessionId>,
 }

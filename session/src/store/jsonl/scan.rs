@@ -4,12 +4,7 @@
 //! leaves that was cut off, and are passed over. So is a last line that was changed after it was written, lest the session be lost with it; but that is
 //! damage ([`is_damaged`](super::batches::is_damaged)). Anything else that is wrong is damage, told with its line and its byte.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    io,
-    ops::ControlFlow,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, io, ops::ControlFlow, sync::Arc};
 
 use sha2::{Digest, Sha256};
 
@@ -30,7 +25,7 @@ use crate::{
     place::{folder_of, name_of},
     store::{
         LoadError,
-        entry::{First, Remains},
+        entry::{First, Orders, Remains},
     },
 };
 
@@ -42,7 +37,7 @@ pub(super) struct Scanned {
     /// The messages that wait.
     pub(super) inbox: BTreeMap<Order, InboxRecord>,
     /// Where each message that was ever accepted stands or stood.
-    pub(super) orders: HashMap<MessageId, Order>,
+    pub(super) orders: Orders,
     /// By order, what remains of each message that has left the inbox.
     pub(super) taken: Vec<Option<Remains>>,
     /// Messages that have left the inbox and are held.
@@ -227,7 +222,7 @@ impl Replay {
         let scanned = Scanned {
             fold: Fold::new(header.clone()),
             inbox: BTreeMap::new(),
-            orders: HashMap::new(),
+            orders: Orders::default(),
             taken: Vec::new(),
             held_taken: Vec::new(),
             creation: Creation { events: 0, first: First::Message(None), hash: [0; 32] },
@@ -354,7 +349,7 @@ impl Replay {
 }
 
 /// Returns what remains of the messages that have left the inbox and are held.
-fn held_tombstones(orders: &HashMap<MessageId, Order>, taken: &[Option<Remains>], held: &[Order]) -> Vec<Tombstone> {
+fn held_tombstones(orders: &Orders, taken: &[Option<Remains>], held: &[Order]) -> Vec<Tombstone> {
     if held.is_empty() {
         return Vec::new();
     }

@@ -4,6 +4,7 @@
 //! pass is dropped. So whoever closes something knows everybody who came before: nobody slips through between a look and what follows from it.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -120,12 +121,12 @@ pub(crate) enum Shut {
 
 /// The right to be on the way. Dropped on arrival.
 #[derive(Debug)]
-pub(crate) struct Pass {
-    closed: Closed,
+pub(crate) struct Pass<'a> {
+    closed: Cow<'a, Closed>,
     number: u64,
 }
 
-impl Drop for Pass {
+impl Drop for Pass<'_> {
     fn drop(&mut self) {
         let mut inner = self.closed.lock();
         let on = inner.passes.remove(&self.number);
@@ -260,18 +261,20 @@ impl Closed {
     }
 
     /// Lets a message for a session in, or whatever else is accepted on its behalf.
-    pub(crate) fn enter(&self, session: &SessionId, lineage: Option<&Lineage>) -> Result<Pass, Shut> {
-        self.let_in(On { session: session.clone(), lineage: lineage.cloned(), start: None })
+    pub(crate) fn enter(&self, session: &SessionId, lineage: Option<&Lineage>) -> Result<Pass<'_>, Shut> {
+        let number = self.let_in(On { session: session.clone(), lineage: lineage.cloned(), start: None })?;
+        Ok(Pass { closed: Cow::Borrowed(self), number })
     }
 
     /// Lets the start of a session in. The token is cancelled when it is closed behind it.
-    pub(crate) fn enter_start(&self, session: &SessionId, lineage: &Lineage) -> Result<(Pass, CancellationToken), Shut> {
+    pub(crate) fn enter_start(&self, session: &SessionId, lineage: &Lineage) -> Result<(Pass<'static>, CancellationToken), Shut> {
         let token = CancellationToken::new();
         let on = On { session: session.clone(), lineage: Some(lineage.clone()), start: Some(token.clone()) };
-        self.let_in(on).map(|pass| (pass, token))
+        let number = self.let_in(on)?;
+        Ok((Pass { closed: Cow::Owned(self.clone()), number }, token))
     }
 
-    fn let_in(&self, on: On) -> Result<Pass, Shut> {
+    fn let_in(&self, on: On) -> Result<u64, Shut> {
         let mut inner = self.lock();
         if !inner.closings.is_empty() {
             match &on.lineage {
@@ -283,8 +286,7 @@ impl Closed {
         let number = inner.next;
         inner.next += 1;
         inner.passes.insert(number, on);
-        drop(inner);
-        Ok(Pass { closed: self.clone(), number })
+        Ok(number)
     }
 
     /// Returns the sessions in these scopes whose start is on its way.

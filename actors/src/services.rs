@@ -1,6 +1,7 @@
 //! What the actors of one generation share.
 
 use std::{
+    borrow::Cow,
     fmt,
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
@@ -139,7 +140,7 @@ impl Services {
     ) -> Result<Done, WriteError> {
         let wakes = message.wake;
         let pending = self.offer(session, message);
-        let mut waking = Waking::new(self, session.clone(), parent, pending).live(live).only_if(wakes);
+        let mut waking = Waking::new(self, Cow::Borrowed(session), parent, pending).live(live).only_if(wakes);
         let done = waking.done_within(self.config.ask_deadline).await;
         race_point!("accepted-before-wake");
         if done.is_ok() {

@@ -1,6 +1,6 @@
 //! Waking whoever is to serve what was handed to the journal, once it is there.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use greenroom_session::{
     id::SessionId,
@@ -15,7 +15,7 @@ use crate::{error::WriteError, journal::Pending, live::LiveView, services::Servi
 /// nothing, and be asleep when the message comes. So the answer is given up in such a way that the journal wakes in the place of this.
 pub(crate) struct Waking<'a> {
     services: &'a Services,
-    session: SessionId,
+    session: Cow<'a, SessionId>,
     /// The session as the sender has just seen it.
     live: Option<&'a LiveView>,
     parent: Option<&'a SessionId>,
@@ -27,7 +27,7 @@ pub(crate) struct Waking<'a> {
 }
 
 impl<'a> Waking<'a> {
-    pub(crate) fn new(services: &'a Services, session: SessionId, parent: Option<&'a SessionId>, pending: Pending) -> Self {
+    pub(crate) fn new(services: &'a Services, session: Cow<'a, SessionId>, parent: Option<&'a SessionId>, pending: Pending) -> Self {
         Self { services, session, live: None, parent, pending: Some(pending), wakes: true, due: false }
     }
 

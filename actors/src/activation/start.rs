@@ -94,7 +94,7 @@ struct Report {
     registry: ActorRef<RegistryMessage>,
     session: Option<(SessionId, Incarnation)>,
     /// Kept until the Registry has heard of the end, so that whoever closes something finds the start or what came of it.
-    pass: Option<Pass>,
+    pass: Option<Pass<'static>>,
 }
 
 impl Report {
@@ -122,7 +122,7 @@ async fn bring_up(
     registry: &ActorRef<RegistryMessage>,
     request: StartRequest,
     slot: Option<OwnedSemaphorePermit>,
-    pass: &mut Option<Pass>,
+    pass: &mut Option<Pass<'static>>,
 ) -> Result<Option<Arc<LiveView>>, ActivateError> {
     let StartRequest { session, incarnation, keep, is_owned } = request;
     let mut shut = CancellationToken::new();

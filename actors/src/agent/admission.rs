@@ -66,7 +66,7 @@ impl Agent {
 
     /// Lets something begin now, or tells why it may not. Nothing is awaited between this and the hand-over to the journal. Whoever drains what it is for waits until
     /// the pass is dropped.
-    pub(super) fn admit(&self, begins: Begins<'_>) -> Result<Pass, Barred> {
+    pub(super) fn admit(&self, begins: Begins<'_>) -> Result<Pass<'_>, Barred> {
         if let Some(barred) = self.barred(begins == Begins::Child) {
             return Err(barred);
         }

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     error::{DeliverError, WriteError},
+    live::LiveView,
     race::race_point,
     reach::{is_continuable, stored, takes_followups, unreadable},
     turn_core::Effect,
@@ -50,9 +51,10 @@ impl Agent {
         let services = &self.services;
         self.admitted(child)?;
         // Where a message goes is a matter of who is live, and of nothing else.
-        if let Some(view) = services.live.get(child) {
+        let live = services.live.get(child);
+        if let Some(view) = &live {
             self.is_own(child, &view.header)?;
-            takes_followups(child, &view)?;
+            takes_followups(child, view)?;
         } else {
             let stored = self.unless_given_up(stored(services, child)).await.map_err(|barred| barred.delivering(child))?;
             let (header, verdict) = stored.map_err(|error| unreadable(child, error))?;
@@ -69,7 +71,7 @@ impl Agent {
         if let Some(effect) = effect {
             message.id = effect.key.message_id();
         }
-        self.deliver(child, Some(self.view.id()), message, effect.map(|effect| (effect, EffectKind::Send))).await
+        self.deliver((child, live), Some(self.view.id()), message, effect.map(|effect| (effect, EffectKind::Send))).await
     }
 
     fn is_own(&self, child: &SessionId, header: &Header) -> Result<(), DeliverError> {
@@ -104,13 +106,14 @@ impl Agent {
         if let Some(effect) = effect {
             message.id = effect.key.message_id();
         }
-        self.deliver(&parent, None, message, effect.map(|effect| (effect, EffectKind::Report))).await
+        self.deliver((&parent, None), None, message, effect.map(|effect| (effect, EffectKind::Report))).await
     }
 
-    /// Has a message accepted, once: what an earlier attempt at this turn's message has done is not done again. `parent` is the receiver's, where that is known.
+    /// Has a message accepted, once: what an earlier attempt at this turn's message has done is not done again. `to` is the receiver, as it
+    /// was live just now, and `parent` its parent, where that is known.
     async fn deliver(
         &self,
-        to: &SessionId,
+        (to, live): (&SessionId, Option<Arc<LiveView>>),
         parent: Option<&SessionId>,
         message: Message,
         effect: Option<(Effect, EffectKind)>,
@@ -127,14 +130,14 @@ impl Agent {
                 in_hand.accepted(kind, to.as_str(), message.id.as_str());
             }
         };
-        self.offer(to, parent, &message, &mut accepted).await?;
+        self.offer((to, live), parent, &message, &mut accepted).await?;
         Ok(message.id.clone())
     }
 
     /// Offers a message until it is accepted or refused. Within a turn a full inbox is waited for, within bounds and for as long as the turn is not cancelled.
     async fn offer(
         &self,
-        to: &SessionId,
+        (to, mut seen): (&SessionId, Option<Arc<LiveView>>),
         parent: Option<&SessionId>,
         message: &Arc<Message>,
         accepted: &mut (impl FnMut() + Send),
@@ -146,7 +149,8 @@ impl Agent {
             race_point!("before-offer");
             // The last synchronous step before acceptance. Who the receiver is cannot have changed; who plays it can.
             let pass = self.admit(parent.map_or(Begins::Report, |_| Begins::Message(to))).map_err(|barred| barred.delivering(to))?;
-            let live = services.live.get(to);
+            // One that was live when it was asked for may have ended since, as it may between this and acceptance: then the wake finds out.
+            let live = seen.take().or_else(|| services.live.get(to));
             if message.kind == MessageKind::Turn
                 && let Some(view) = &live
             {

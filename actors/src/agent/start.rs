@@ -1,6 +1,6 @@
 //! Starting children: every check, then one transaction that is the acceptance.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use greenroom_session::{
     codec::check_event,
@@ -169,7 +169,7 @@ impl Agent {
             return Err(StartError::NoProvider(delegate.provider.clone()));
         }
         let [pending] = services.journal.submit([Op::Create(create)]);
-        let mut wake = Waking::new(services, child.clone(), Some(&parent.id), pending);
+        let mut wake = Waking::new(services, Cow::Owned(child.clone()), Some(&parent.id), pending);
         let done = wake.done_within(services.config.ask_deadline).await;
         drop(pass);
         race_point!("created-before-wake");

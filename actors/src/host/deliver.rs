@@ -85,7 +85,7 @@ impl Host {
     }
 
     /// Lets a message in, unless it is for a session that is closed. Nothing is read for it where nothing is closed.
-    async fn enter(&self, services: &Services, session: &SessionId) -> Result<Pass, DeliverError> {
+    async fn enter<'a>(&self, services: &'a Services, session: &SessionId) -> Result<Pass<'a>, DeliverError> {
         let mut lineage = None;
         loop {
             match services.closed.enter(session, lineage.as_ref()) {

@@ -58,7 +58,7 @@ pub(crate) enum RegistryMessage {
         /// The live session; `None` if there was nothing to do.
         result: Result<Option<Arc<LiveView>>, ActivateError>,
         /// Dropped when this has been heard.
-        pass: Option<Pass>,
+        pass: Option<Pass<'static>>,
     },
     /// An idle Activation asks whether it may settle.
     Settle {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Stage, request, voice::Voice};
 use crate::{
-    command::{self, Answer, AnswerMode, CommandError, CommandSpec, End},
+    command::{self, Answer, AnswerMode, CommandSpec, End},
     program::{self, AnswerFormat, Template},
 };
 
@@ -63,7 +63,7 @@ impl CommandAgent {
         let mut voice = Voice::new(turn);
         turn.step().await?;
         let answer = match turn.answer() {
-            Some(recorded) => Answer::parse(recorded.as_bytes(), self.mode()).map_err(failed)?,
+            Some(recorded) => Answer::parse(recorded.as_bytes(), self.mode())?,
             None => self.run(turn).await?,
         };
         self.carry_out(turn, &mut voice, answer).await
@@ -73,9 +73,12 @@ impl CommandAgent {
     async fn run(&self, turn: &Turn) -> Result<Answer, TurnError> {
         let input = request::request(turn, &self.stage.bindings.values).await?;
         let spec = self.command(turn);
-        let lock = self.stage.guards.lock_of(turn.session());
-        let output = command::run_alone(&spec, &input, &lock, turn.cancelled()).await.map_err(failed)?;
-        let answer = Answer::parse(&output.stdout, self.mode()).map_err(failed)?;
+        let cancel = turn.cancelled();
+        let lock = self.stage.guards.lock_of(turn.session(), turn.epoch());
+        // Who was overtaken while it waited leaves the message to whoever serves it now.
+        let held = command::take_turn(&lock, spec.timeout, &cancel, || turn.flush()).await?;
+        let output = command::run_held(&spec, &input, held, cancel).await?;
+        let answer = Answer::parse(&output.stdout, self.mode())?;
         let text = String::from_utf8(output.stdout).map_err(|error| TurnError::new("COMMAND_OUTPUT", error.to_string()))?;
         // A text of control characters takes six times its size in a log.
         let size = serde_json::to_string(&text).map_or(usize::MAX, |json| json.len());
@@ -153,16 +156,4 @@ pub(super) async fn child(turn: &Turn, name: &str) -> Result<SessionId, TurnErro
 pub(super) fn param(params: Option<&Value>, path: &str) -> Option<String> {
     let value = path.split('.').try_fold(params?, |value, key| value.get(key))?;
     Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "made for `map_err`")]
-fn failed(error: CommandError) -> TurnError {
-    let mut message = error.to_string();
-    let mut source = std::error::Error::source(&error);
-    while let Some(cause) = source {
-        message.push_str(": ");
-        message.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    TurnError::new(error.code(), message)
 }

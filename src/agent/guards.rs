@@ -1,11 +1,11 @@
-//! Where the lock files of commands are: one per session.
+//! Where the lock files of commands are: one per epoch of a session.
 
 use std::{
     fmt::Write as _,
     path::{Path, PathBuf},
 };
 
-use greenroom_session::id::SessionId;
+use greenroom_session::id::{Epoch, SessionId};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
@@ -13,15 +13,15 @@ use crate::store_url::StoreUrl;
 
 /// The folder of the lock files. It belongs to one store: two runtimes over one store must meet at the same file.
 ///
-/// A lock file must not be deleted while a command may hold it: a run removes its own at its end, and those of a crash stay until the next run. The
-/// folder of a store in memory, which no other process can share, goes at the end of its run, or when this is dropped.
+/// A lock file must not be deleted while a command may hold it: a run removes its own at its end, and those of a crash stay until the next run of the same session.
+/// Each epoch has its own, so that whoever was overtaken can neither end nor keep out the command of whoever has overtaken it. The folder of a store in memory, which no other process can share, goes at the end of its run, or when this is dropped.
 ///
 /// ```
 /// use std::path::Path;
 /// use greenroom::{SessionId, agent::Guards};
 /// let guards = Guards::of(&"sqlite:/srv/desk.db".parse()?);
 /// assert_eq!(guards.folder(), Path::new("/srv/desk.db-guards"));
-/// assert_eq!(guards.lock_of(&SessionId::new("A/b")?), Path::new("/srv/desk.db-guards/%41%2fb.lock"));
+/// assert_eq!(guards.lock_of(&SessionId::new("A/b")?, 3), Path::new("/srv/desk.db-guards/%41%2fb.3.lock"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -59,8 +59,9 @@ impl Guards {
         &self.folder
     }
 
-    /// Returns the lock file of a session. Different sessions have different files, also where file names have no case.
-    pub fn lock_of(&self, session: &SessionId) -> PathBuf {
+    /// Returns the lock file of a session in one epoch of it. Different sessions have different files, also where file names have no case. No name has a dot before that
+    /// of its epoch.
+    pub fn lock_of(&self, session: &SessionId, epoch: Epoch) -> PathBuf {
         let mut name = String::new();
         for byte in session.as_str().bytes() {
             // Writing to a string cannot fail.
@@ -76,7 +77,7 @@ impl Guards {
                 let _ = write!(name, "{byte:02x}");
             }
         }
-        name.push_str(".lock");
+        let _ = write!(name, ".{epoch}.lock");
         self.folder.join(name)
     }
 
@@ -103,18 +104,18 @@ mod tests {
 
     fn name(id: &str) -> String {
         let guards = Guards { folder: "/g".into(), temporary: false };
-        let path = guards.lock_of(&SessionId::new(id).unwrap());
+        let path = guards.lock_of(&SessionId::new(id).unwrap(), 7);
         assert_eq!(path.parent(), Some(Path::new("/g")));
         path.file_name().unwrap().to_str().unwrap().to_owned()
     }
 
     #[test]
     fn names_are_safe() {
-        assert_eq!(name("ab-1_2"), "ab-1_2.lock");
-        assert_eq!(name("../x"), "%2e%2e%2fx.lock");
-        assert_eq!(name("A"), "%41.lock");
-        assert_eq!(name("é"), "%c3%a9.lock");
-        assert_eq!(name(&"/".repeat(500)).len(), 1 + 64 + 5);
+        assert_eq!(name("ab-1_2"), "ab-1_2.7.lock");
+        assert_eq!(name("../x"), "%2e%2e%2fx.7.lock");
+        assert_eq!(name("A"), "%41.7.lock");
+        assert_eq!(name("é"), "%c3%a9.7.lock");
+        assert_eq!(name(&"/".repeat(500)).len(), 1 + 64 + ".7.lock".len());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use greenroom_actors::TurnError;
 use thiserror::Error;
 
 /// Why a command gave no answer.
@@ -102,6 +103,19 @@ impl CommandError {
     pub(super) fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let action = action.into();
         move |source| Self::Io { action, source }
+    }
+}
+
+impl From<CommandError> for TurnError {
+    fn from(error: CommandError) -> Self {
+        let mut message = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            message.push_str(": ");
+            message.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self::new(error.code(), message)
     }
 }
 

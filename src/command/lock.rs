@@ -4,9 +4,9 @@
 //! process holds a copy of the descriptor, whoever took it. Waiting is bounded and never blocks
 //! a thread of the runtime.
 //!
-//! The file goes with the run. Only who holds its lock through a descriptor of its own, not a copy,
-//! may remove it: then nobody else does. Who took the lock of a file that has been removed meanwhile
-//! holds nothing, and begins again.
+//! The file goes with the run. Who holds its lock through a descriptor of its own, not a copy,
+//! may remove it: then nobody else does. Besides, whoever may end what holds it may take it away, see
+//! [`super::ranked`]. Who took the lock of a file that has been removed meanwhile holds nothing, and begins again.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -26,6 +26,9 @@ use uuid::Uuid;
 use super::CommandError;
 use super::run::blocking;
 
+/// How long a run waits at least for the one before it to let go of the lock.
+pub(super) const WAIT: Duration = Duration::from_secs(10);
+
 /// The first pause between two tries. A dying group is usually gone within it.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -35,49 +38,83 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 /// copies of all descriptors yet, or one that is just dying, which take milliseconds.
 const REMOVE_PAUSES_MS: [u64; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 
+/// How long somebody waits, in pauses that grow.
+pub(super) struct Patience<'a> {
+    started: Instant,
+    wait: Duration,
+    pause: Duration,
+    cancel: &'a CancellationToken,
+}
+
+impl<'a> Patience<'a> {
+    /// Begins to wait, for `wait` at most.
+    pub(super) fn new(wait: Duration, cancel: &'a CancellationToken) -> Self {
+        Self { started: Instant::now(), wait, pause: FIRST_PAUSE, cancel }
+    }
+
+    /// Returns how long it has been.
+    pub(super) fn waited(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Waits a little for whoever holds `lock`.
+    ///
+    /// # Errors
+    /// `StillRunning` when the time is over, `Cancelled`.
+    pub(super) async fn pause(&mut self, lock: &Path) -> Result<(), CommandError> {
+        let waited = self.waited();
+        if waited >= self.wait {
+            return Err(CommandError::StillRunning { lock: lock.to_owned(), waited: self.wait });
+        }
+        tokio::select! {
+            () = self.cancel.cancelled() => return Err(CommandError::Cancelled),
+            () = sleep(self.pause.min(self.wait.saturating_sub(waited))) => {}
+        }
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+}
+
 /// A lock that is held.
 #[derive(Debug)]
-pub(super) struct RunLock {
+pub(crate) struct RunLock {
     path: PathBuf,
     file: File,
 }
 
 impl RunLock {
-    /// Takes the lock, waiting up to `wait` for the run that holds it. A run that holds it after `evict` is over for whoever may say so: what is left of it is
-    /// killed, and where its runtime has the lock still, as one that is stopped, a new file takes the place of the old one.
+    /// Takes the lock, waiting for the run that holds it.
     ///
     /// Creates the file (mode 0600) and its folder (mode 0700).
     ///
     /// # Cancel safety
     ///
     /// Dropping the future gives up the wait and takes nothing.
-    pub(super) async fn acquire(path: &Path, wait: Duration, evict: Option<Duration>, cancel: &CancellationToken) -> Result<Self, CommandError> {
-        let action = format!("lock {}", path.display());
-        let started = Instant::now();
-        let mut pause = FIRST_PAUSE;
+    pub(super) async fn acquire(path: &Path, patience: &mut Patience<'_>) -> Result<Self, CommandError> {
         let mut opened = None;
         loop {
-            let owned = path.to_owned();
-            match blocking(move || try_acquire(&owned, opened)).await?.map_err(CommandError::io(&action))? {
-                Attempt::Taken(file) => return Ok(Self { path: path.to_owned(), file }),
+            match Self::attempt(path, opened).await? {
+                Attempt::Taken(lock) => return Ok(lock),
                 Attempt::Held(file) => opened = Some(file),
             }
-            let waited = started.elapsed();
-            if evict.is_some_and(|evict| waited >= evict) {
-                let owned = path.to_owned();
-                tracing::warn!(lock = %path.display(), "what is left of an earlier run of this session is ended");
-                blocking(move || evict_from(&owned)).await?.map_err(CommandError::io(&action))?;
-                opened = None;
-            }
-            if waited >= wait {
-                return Err(CommandError::StillRunning { lock: path.to_owned(), waited: wait });
-            }
-            tokio::select! {
-                () = cancel.cancelled() => return Err(CommandError::Cancelled),
-                () = sleep(pause.min(wait.saturating_sub(waited))) => {}
-            }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            patience.pause(path).await?;
         }
+    }
+
+    /// Tries once to take the lock, of the file that was opened before if there is one.
+    pub(super) async fn attempt(path: &Path, opened: Option<File>) -> Result<Attempt, CommandError> {
+        let owned = path.to_owned();
+        blocking(move || try_acquire(&owned, opened)).await?.map_err(CommandError::io(format!("lock {}", path.display())))
+    }
+
+    /// Returns where the file is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Tells whether the file is still there: nobody has taken it away.
+    pub(super) fn is_there(&self) -> io::Result<bool> {
+        is_at(&self.path, &self.file)
     }
 
     /// Gives the lock back and removes its file, unless something else still holds it: what is left
@@ -86,7 +123,7 @@ impl RunLock {
     /// # Cancel safety
     ///
     /// Dropping the future leaves the file, which is as good as none.
-    pub(super) async fn remove(mut self) {
+    pub(crate) async fn remove(mut self) {
         let mark = Uuid::new_v4().into_bytes();
         let marked = self.fill(&mark).is_ok();
         let Self { path, file } = self;
@@ -141,12 +178,9 @@ pub(super) async fn remove(path: &Path, mark: Option<[u8; 16]>) {
 }
 
 /// Removes the file at `path` if there is one and its lock is free; false if it is held.
-fn try_remove(path: &Path) -> io::Result<bool> {
+pub(super) fn try_remove(path: &Path) -> io::Result<bool> {
     // By a descriptor of its own: the lock of a copy is held by whoever has another copy, too.
-    let file = match OpenOptions::new().read(true).write(true).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
-        other => other?,
-    };
+    let Some(file) = open_existing(path)? else { return Ok(true) };
     if !try_take(&file)? {
         return Ok(false);
     }
@@ -178,13 +212,16 @@ fn kill_left(path: &Path, mark: [u8; 16]) -> io::Result<()> {
     Ok(())
 }
 
+/// Tells whether there is a file at `path` whose lock is held.
+pub(super) fn is_held(path: &Path) -> io::Result<bool> {
+    open_existing(path)?.map_or(Ok(false), |file| Ok(!try_take(&file)?))
+}
+
 /// Ends whatever has this lock: the processes whose standard input it is, which are a command and its children, and those whose standard output it is, which are
-/// guards. Then it removes the file, so that whoever has it open besides holds nothing.
-fn evict_from(path: &Path) -> io::Result<()> {
-    let there = match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    };
+/// guards. Then it removes the file, so that whoever has it open besides, as a runtime that was stopped, holds nothing.
+pub(super) fn evict_from(path: &Path) -> io::Result<()> {
+    let Some(file) = open_existing(path)? else { return Ok(()) };
+    let there = file.metadata()?;
     let mut seen = BTreeSet::new();
     loop {
         let mut more = false;
@@ -204,20 +241,21 @@ fn evict_from(path: &Path) -> io::Result<()> {
             break;
         }
     }
-    let file = match OpenOptions::new().read(true).write(true).open(path) {
-        // Whoever ran it has seen its end and taken the file along.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        other => other?,
-    };
-    let found = file.metadata()?;
-    if (found.dev(), found.ino()) == (there.dev(), there.ino()) && is_at(path, &file)? {
-        fs::remove_file(path)?;
+    if is_at(path, &file)? {
+        match fs::remove_file(path) {
+            // Whoever ran it has seen its end and taken the file along.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
     }
     Ok(())
 }
 
-enum Attempt {
-    Taken(File),
+/// What came of a try to take a lock.
+pub(super) enum Attempt {
+    /// It is taken.
+    Taken(RunLock),
+    /// Somebody else holds this file.
     Held(File),
 }
 
@@ -232,7 +270,7 @@ fn try_acquire(path: &Path, mut opened: Option<File>) -> io::Result<Attempt> {
             return Ok(Attempt::Held(file));
         }
         if is_at(path, &file)? {
-            return Ok(Attempt::Taken(file));
+            return Ok(Attempt::Taken(RunLock { path: path.to_owned(), file }));
         }
     }
 }
@@ -253,9 +291,20 @@ fn open(path: &Path) -> io::Result<File> {
     }
     // Not truncated: an earlier run may be reading it. Opened for writing even though only the
     // runtime writes, because an exclusive lock on NFS needs it: flock(2).
-    // Not through a link, which may lead to a file that somebody else needs, and not to wait at a pipe.
-    let plain = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(plain).open(path)?;
+    plain(OpenOptions::new().create(true).truncate(false).mode(0o600), path)
+}
+
+fn open_existing(path: &Path) -> io::Result<Option<File>> {
+    match plain(&mut OpenOptions::new(), path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// Opens a file: not through a link, which may lead to a file that somebody else needs, and not to wait at a pipe.
+fn plain(how: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let file = how.read(true).write(true).custom_flags(flags).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(Errno::LOOP.into()) }
 }
 
@@ -274,7 +323,7 @@ mod tests {
     const BOUND: Duration = Duration::from_secs(30);
 
     async fn acquire(path: &Path, wait: Duration) -> Result<RunLock, CommandError> {
-        RunLock::acquire(path, wait, None, &CancellationToken::new()).await
+        RunLock::acquire(path, &mut Patience::new(wait, &CancellationToken::new())).await
     }
 
     #[tokio::test]

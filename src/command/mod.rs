@@ -42,6 +42,7 @@ mod answer;
 mod error;
 mod guard;
 mod lock;
+mod ranked;
 mod run;
 mod spec;
 mod tail;
@@ -50,6 +51,7 @@ mod tests;
 
 pub use answer::{Answer, AnswerMode, Delegate, End, Outgoing};
 pub use error::CommandError;
-pub(crate) use run::run_alone;
+pub(crate) use ranked::take_turn;
+pub(crate) use run::run_held;
 pub use run::{CommandOutput, run};
 pub use spec::{CommandSpec, DEFAULT_MAX_STDOUT_BYTES};

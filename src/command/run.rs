@@ -14,15 +14,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::guard::Guard;
-use super::lock::{self, RunLock};
+use super::lock::{self, Patience, RunLock};
 use super::tail::Tail;
 use super::{CommandError, CommandSpec};
-
-/// How long a run waits for the one before it to let go of the lock.
-const LOCK_WAIT: Duration = Duration::from_secs(10);
-
-/// How long an earlier run of a session may take to go before it is ended. That of a runtime that has ended goes in milliseconds.
-const EVICT_WAIT: Duration = Duration::from_secs(2);
 
 /// How much is read at once.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -77,22 +71,7 @@ pub struct CommandOutput {
 /// Dropping the future kills the command and its group.
 pub async fn run(spec: &CommandSpec, input: &[u8], lock: &Path, cancel: CancellationToken) -> Result<CommandOutput, CommandError> {
     // A run that still lives may take as long as its own bound; giving up earlier would make a failure of what is only not over.
-    run_waiting(spec, input, lock, cancel, spec.timeout.max(LOCK_WAIT), None).await
-}
-
-/// Runs a command as [`run`] does for whoever alone may run one under this lock: what an earlier run has left is ended rather than waited for.
-///
-/// A runtime that was killed takes its commands along in milliseconds. One that was stopped and overtaken does not: its command goes on, beside the next attempt of
-/// the same turn.
-///
-/// # Errors
-/// As [`run`].
-///
-/// # Cancel safety
-///
-/// Dropping the future kills the command and its group.
-pub(crate) async fn run_alone(spec: &CommandSpec, input: &[u8], lock: &Path, cancel: CancellationToken) -> Result<CommandOutput, CommandError> {
-    run_waiting(spec, input, lock, cancel, spec.timeout.max(LOCK_WAIT), Some(EVICT_WAIT)).await
+    run_waiting(spec, input, lock, cancel, spec.timeout.max(lock::WAIT)).await
 }
 
 /// Runs a command with a bound of its own on waiting for the lock.
@@ -102,17 +81,29 @@ pub(super) async fn run_waiting(
     lock: &Path,
     cancel: CancellationToken,
     lock_wait: Duration,
-    evict: Option<Duration>,
 ) -> Result<CommandOutput, CommandError> {
     if cancel.is_cancelled() {
         return Err(CommandError::Cancelled);
     }
-    let held = RunLock::acquire(lock, lock_wait, evict, &cancel).await?;
+    let held = RunLock::acquire(lock, &mut Patience::new(lock_wait, &cancel)).await?;
+    run_held(spec, input, held, cancel).await
+}
+
+/// Runs a command as [`run`] does, under a lock that is taken already.
+///
+/// # Errors
+/// As [`run`], but for `StillRunning`.
+///
+/// # Cancel safety
+///
+/// Dropping the future kills the command and its group.
+pub(crate) async fn run_held(spec: &CommandSpec, input: &[u8], held: RunLock, cancel: CancellationToken) -> Result<CommandOutput, CommandError> {
+    let lock = held.path().to_owned();
     let (owned_spec, request) = (spec.clone(), input.to_vec());
     // Starting a process takes a millisecond in which a thread of the runtime would serve no actor.
     let launched = blocking(move || Guard::launch(&owned_spec, &request, held)).await?;
     if launched.is_err() {
-        lock::remove(lock, None).await;
+        lock::remove(&lock, None).await;
     }
     let (mut guard, mut child) = launched?;
     let mut capture = Capture::of(&mut child, spec.max_stdout_bytes);

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::run::run_waiting;
+use super::ranked;
+use super::run::{run_held, run_waiting};
 use super::{CommandError, CommandOutput, CommandSpec, run};
 
 /// Long enough that only a fault reaches it.
@@ -114,29 +115,32 @@ fn failed(result: Result<CommandOutput, CommandError>, code: &str) -> String {
 #[tokio::test]
 async fn what_a_stopped_runtime_has_left_is_ended_for_whoever_has_overtaken_it() {
     let stage = Stage::new();
+    let lock = |epoch: u64| stage.path(&format!("locks/desk.{epoch}.lock"));
+    let take = async |epoch| {
+        let bounds = ranked::Bounds { wait: BOUND, evict: Duration::from_millis(20) };
+        ranked::acquire::<CommandError, _>(&lock(epoch), bounds, &CancellationToken::new(), || async { Ok(()) }).await.unwrap()
+    };
     // Nobody drives this run on: to everybody else its runtime is one that was stopped.
     let old = stage.shell("echo $$ >leader; sleep 600 & echo $! >child; wait");
-    let lock = stage.lock();
-    let mut stopped = Box::pin(run(&old, b"old", &lock, CancellationToken::new()));
+    let mut stopped = Box::pin(run_held(&old, b"old", take(1).await, CancellationToken::new()));
     let (leader, child) = tokio::select! {
         done = &mut stopped => panic!("{done:?}"),
         pids = async { (stage.pid("leader").await, stage.pid("child").await) } => pids,
     };
-    let next = stage.shell("cat");
-    let done = run_waiting(&next, b"new", &lock, CancellationToken::new(), BOUND, Some(Duration::from_millis(20))).await.unwrap();
+    let done = run_held(&stage.shell("cat"), b"new", take(2).await, CancellationToken::new()).await.unwrap();
     assert_eq!(done.stdout, b"new");
     for pid in [leader, child] {
         dies(pid).await;
     }
     // What the old one does late touches nothing of the new one.
     let third = stage.shell("echo $$ >third; cat; sleep 600");
-    let mut third = Box::pin(run(&third, b"third", &lock, CancellationToken::new()));
+    let mut third = Box::pin(run_held(&third, b"third", take(2).await, CancellationToken::new()));
     let third_pid = tokio::select! {
         done = &mut third => panic!("{done:?}"),
         pid = stage.pid("third") => pid,
     };
     assert!(stopped.await.is_err());
-    assert!(lives(third_pid) && !stage.lock_is_free());
+    assert!(lives(third_pid) && lock(2).exists() && !lock(1).exists());
     drop(third);
     dies(third_pid).await;
 }
@@ -200,7 +204,7 @@ async fn a_child_that_left_with_the_lock_is_killed_and_does_not_keep_the_next_ru
     let escaped = stage.pid("pid").await;
     dies(escaped).await;
     let next = stage.spec(&["echo", "mine"]);
-    let done = run_waiting(&next, b"", &stage.lock(), CancellationToken::new(), Duration::from_millis(20), None).await;
+    let done = run_waiting(&next, b"", &stage.lock(), CancellationToken::new(), Duration::from_millis(20)).await;
     assert_eq!(done.unwrap().stdout, b"mine\n");
 }
 
@@ -456,7 +460,7 @@ async fn a_run_waits_for_the_one_before() {
     let held = File::create(stage.lock()).unwrap();
     held.lock().unwrap();
     let (spec, lock) = (stage.spec(&["echo", "mine"]), stage.lock());
-    let within = |wait| run_waiting(&spec, b"", &lock, CancellationToken::new(), wait, None);
+    let within = |wait| run_waiting(&spec, b"", &lock, CancellationToken::new(), wait);
 
     let message = failed(within(Duration::from_millis(20)).await, "COMMAND_TIMEOUT");
     assert!(message.starts_with("an earlier run still holds"), "{message}");

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{BufRead as _, BufReader},
     process::{Child, Stdio},
     sync::{
         Arc,
@@ -22,7 +23,7 @@ use crate::{
     cli::{Desk, Kind, Said},
 };
 
-/// A child whose command hangs in its first attempt and answers in the next.
+/// A child whose command hangs in its first attempt, and answers in the next unless that is to hang too.
 const PROGRAM: &str = r#"
 [run]
 root = "editor"
@@ -46,7 +47,7 @@ timeout = "10m"
 env = { DIR = "{dir}" }
 command = ["sh", "-c", '''
 echo $$ >"$DIR/pid-$GREENROOM_ATTEMPT"
-if [ "$GREENROOM_ATTEMPT" = 1 ]; then sleep 600 & echo $! >"$DIR/child"; wait; echo "too late" >"$DIR/late"; fi
+if [ "$GREENROOM_ATTEMPT" = 1 ] || [ -e "$DIR/hang" ]; then sleep 600 & echo $! >"$DIR/child"; wait; echo "too late" >"$DIR/late"; fi
 echo "attempt $GREENROOM_ATTEMPT"
 ''']
 "#;
@@ -136,6 +137,62 @@ fn a_holder_that_was_stopped_past_its_lease_is_refused_and_its_command_is_dead()
     let events = |sessions: &[audit::Audited]| sessions.iter().map(|session| session.events.clone()).collect::<Vec<_>>();
     assert_eq!(events(&now), events(&after), "nothing of it was appended");
     assert_eq!(attempts(&desk), [vec![1, 2], vec![1, 2]]);
+}
+
+/// Starts a holder whose command has to wait for a lock that is held here, and stops it while it waits; none if it was quicker.
+fn stopped_in_waiting(desk: &Desk, root: &str) -> Option<(Child, fs::File)> {
+    let locks = || fs::read_dir(desk.path("desk.db-guards")).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let [left] = &*locks() else { panic!("what the first has left: {:?}", locks()) };
+    let held = fs::File::open(left).unwrap();
+    until("the lock is free", || held.try_lock().ok());
+    let holder = start(desk, &["run", "story.toml", "--root", root]);
+    until("it waits, or has waited", || (locks().len() > 1 || desk.path("pid-2").exists()).then_some(()));
+    until("it is stopped between two writes", || {
+        kill_process(Pid::from_child(&holder), Signal::STOP).unwrap();
+        let free = fs::File::open(desk.path("desk.db-lock")).unwrap().try_lock().is_ok();
+        if !free {
+            kill_process(Pid::from_child(&holder), Signal::CONT).unwrap();
+        }
+        free.then_some(())
+    });
+    if locks().len() > 1 && !desk.path("pid-2").exists() {
+        return Some((holder, held));
+    }
+    kill_process(Pid::from_child(&holder), Signal::KILL).unwrap();
+    None
+}
+
+#[test]
+fn a_holder_that_was_stopped_while_it_waited_to_run_a_command_does_no_harm_to_that_of_who_has_overtaken_it() {
+    let (desk, root, mut stopped, held) = (0..5)
+        .find_map(|_| {
+            let desk = desk();
+            let (mut first, leader, child, root) = hanging(&desk);
+            first.kill().unwrap();
+            first.wait().unwrap();
+            until("its command is gone", || (!lives(leader) && !lives(child)).then_some(()));
+            let (stopped, held) = stopped_in_waiting(&desk, &root)?;
+            Some((desk, root, stopped, held))
+        })
+        .expect("never stopped in time");
+    let raw = rusqlite::Connection::open(desk.path("desk.db")).unwrap();
+    until("its time is over", || raw.execute("UPDATE node SET expires_at = expires_at - 10001", []).ok());
+    drop((raw, held));
+    desk.write("hang", "");
+    let taker = start(&desk, &["run", "story.toml", "--root", &root]);
+    let leader = pid(&desk, "pid-3");
+    kill_process(Pid::from_child(&stopped), Signal::CONT).unwrap();
+    let mut stderr = BufReader::new(stopped.stderr.take().unwrap()).lines();
+    let fenced = stderr.find(|line| line.as_ref().unwrap().contains("code=\"FENCED\""));
+    assert!(fenced.is_some(), "it goes on");
+    assert!(lives(leader), "it has killed the command of who has overtaken it");
+    assert!(!desk.path("pid-2").exists(), "it has run its own");
+    // What hangs goes on, and both runs come to their end.
+    kill_process(pid(&desk, "child"), Signal::KILL).unwrap();
+    let done = Said::of(&taker.wait_with_output().unwrap());
+    assert_eq!((done.exit, done.out.split_whitespace().collect::<Vec<_>>().join(" ").as_str()), (0, "works attempt 3"), "{done:?}");
+    assert_eq!(stderr.filter(|line| line.as_ref().unwrap().contains("ERROR")).count(), 0);
+    stopped.wait().unwrap();
 }
 
 #[test]

@@ -8,7 +8,7 @@ use greenroom_session::{
     descriptor::{Descriptor, ModelRoute, ToolFilter},
     event::{Body, Role, SurfaceMessage},
     fold::Fold,
-    id::{MessageId, SessionId, chance},
+    id::{Epoch, MessageId, SessionId, chance},
     message::{Block, Source, text_of},
     store::ClaimKind,
 };
@@ -87,8 +87,8 @@ impl Turn {
         self.core.view.header.depth
     }
 
-    #[cfg(test)]
-    pub(crate) fn epoch(&self) -> greenroom_session::id::Epoch {
+    /// Returns the epoch of the session that this turn is in, from 1: it grows whenever somebody takes the session up.
+    pub fn epoch(&self) -> Epoch {
         self.core.view.epoch
     }
 
@@ -239,6 +239,21 @@ impl Turn {
 
     fn broken(&self) -> Result<(), TurnError> {
         self.core.view.log.broken().map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    /// Returns once everything that this turn has appended is durable, and nobody has taken the session over before that.
+    ///
+    /// For what must not be done by a holder that was stopped, overtaken, and goes on, or before what was said so far is kept. Costs one commit, also where nothing is
+    /// new.
+    ///
+    /// # Errors
+    /// `TURN_ENDED`, or the write error; `FENCED` if the session has been taken over.
+    ///
+    /// # Cancel safety
+    /// What was appended becomes durable all the same.
+    pub async fn flush(&self) -> Result<(), TurnError> {
+        self.check()?;
+        Ok(self.core.append_durably(Vec::new()).await?)
     }
 
     /// Returns an input that an attempt at this message has recorded.

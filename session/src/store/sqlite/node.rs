@@ -6,7 +6,7 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, DirBuilder, TryLockError},
+    fs::{self, DirBuilder},
     io::{self, ErrorKind},
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
@@ -14,7 +14,10 @@ use std::{
 };
 
 use rusqlite::{Connection, OptionalExtension, params};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::{
+    io::Errno,
+    time::{ClockId, clock_gettime},
+};
 use uuid::Uuid;
 
 use super::birth::beside;
@@ -80,11 +83,12 @@ impl Liveness {
         Uuid::parse_str(owner).ok().map(|uuid| self.folder.join(format!("{}.lock", uuid.hyphenated())))
     }
 
+    /// Tells whether an owner's process holds its lock file. Where that cannot be told, as without a descriptor to spare, it may: then time decides.
     fn locked(&self, owner: &str) -> bool {
         let Some(path) = self.file(owner) else { return false };
         match open_plain(&path) {
-            Ok(file) => matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)),
-            Err(_) => false,
+            Ok(file) => file.try_lock_shared().is_err(),
+            Err(error) => !is_nobodys(&error),
         }
     }
 
@@ -126,6 +130,12 @@ impl Liveness {
         }
         Ok(())
     }
+}
+
+/// Tells whether a lock file could not be opened because there is none, or something that is no file in its place.
+fn is_nobodys(error: &io::Error) -> bool {
+    // A link, and a socket: open(2).
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NXIO))
 }
 
 /// This opening's own sign of life.
@@ -205,6 +215,41 @@ impl Drop for Node {
     fn drop(&mut self) {
         if let Err(error) = self.release() {
             tracing::debug!(%error, "the lock file could not be removed; the next process that takes a lease over removes it");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::{fs::symlink, net::UnixListener};
+
+    use super::*;
+
+    #[test]
+    fn only_who_has_no_lock_file_is_taken_for_dead_where_it_cannot_be_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let liveness = Liveness::new(&folder.path().join("desk.db"), None);
+        let owner = Uuid::new_v4().to_string();
+        let path = liveness.file(&owner).unwrap();
+        assert!(!liveness.locked(&owner), "no folder");
+        fs::write(&liveness.folder, "").unwrap();
+        assert!(!liveness.locked(&owner), "no folder, but a file");
+        fs::remove_file(&liveness.folder).unwrap();
+        fs::create_dir(&liveness.folder).unwrap();
+        assert!(!liveness.locked(&owner), "no file");
+        symlink("elsewhere", &path).unwrap();
+        assert!(!liveness.locked(&owner), "a link");
+        fs::remove_file(&path).unwrap();
+        let socket = UnixListener::bind(&path).unwrap();
+        assert!(!liveness.locked(&owner), "a socket");
+        drop(socket);
+        fs::remove_file(&path).unwrap();
+        let file = open_lock(&path).unwrap();
+        assert!(!liveness.locked(&owner), "a file that nobody has locked");
+        file.lock().unwrap();
+        assert!(liveness.locked(&owner));
+        for unknown in [Errno::MFILE, Errno::NFILE, Errno::ACCESS, Errno::IO, Errno::NOMEM] {
+            assert!(!is_nobodys(&unknown.into()), "{unknown}");
         }
     }
 }

@@ -14,6 +14,8 @@ use greenroom_session::{
     descriptor::Descriptor,
     event::{Event, TurnEnd},
     header::NewSession,
+    id::SessionId,
+    listing::Cursor,
     message::InboxRecord,
     store::{ClaimKind, Create, Reader, Store, StoreError, jsonl, jsonl::JsonlStore, sqlite, sqlite::SqliteStore},
 };
@@ -70,12 +72,38 @@ fn ask(reader: &mut dyn Reader) -> BTreeMap<String, Answer> {
         }
     }
     put("roots".into(), answer(reader.family(None, None, 10, false)));
+    for parent in [None, Some(sid("r")), Some(sid("nobody"))] {
+        put(format!("children of {parent:?} one by one"), answer(one_by_one(reader, parent.as_ref())));
+    }
+    put("sessions one by one".into(), answer(sessions_one_by_one(reader)));
     put("runnable".into(), answer(reader.runnable(None, 10)));
     put("leases".into(), answer(reader.leases(None)));
     put("alias".into(), answer(reader.alias(&sid("r"), "a")));
     put("found".into(), answer(reader.find("", 10)));
     put("counted".into(), answer(reader.count()));
     said
+}
+
+/// More pages than there are sessions: who pages through a store comes to an end, whatever it is like.
+const MOST_PAGES: usize = 100;
+
+fn one_by_one(reader: &mut dyn Reader, parent: Option<&SessionId>) -> Result<Vec<SessionId>, StoreError> {
+    let (mut found, mut after) = (Vec::new(), None);
+    for _ in 0..MOST_PAGES {
+        let Some(next) = reader.children(parent, after.as_ref(), 1)?.pop() else { return Ok(found) };
+        after = Some(Cursor { created_at: next.created_at, id: next.id.clone() });
+        found.push(next.id);
+    }
+    panic!("no end: {found:?}");
+}
+
+fn sessions_one_by_one(reader: &mut dyn Reader) -> Result<Vec<SessionId>, StoreError> {
+    let mut found: Vec<SessionId> = Vec::new();
+    for _ in 0..MOST_PAGES {
+        let Some(next) = reader.sessions(found.last(), 1)?.pop() else { return Ok(found) };
+        found.push(next);
+    }
+    panic!("no end: {found:?}");
 }
 
 /// What a check says: nothing, something, or that it cannot be done.

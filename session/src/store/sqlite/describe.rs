@@ -104,8 +104,10 @@ fn members<T>(
     let mut query = ask.conn.prepare_cached(FAMILY)?;
     let (time, id) = log::place_columns(after);
     let mut rows = query.query(params![parent.as_str(), time, id, log::limit_column(limit)])?;
+    let mut order = log::siblings_after(after);
     while let Some(row) = rows.next()? {
         let Some(child) = log::traced(row)? else { continue };
+        order.next((child.created_at, child.id.clone()))?;
         let described = apart(one(ask, &child, row, 6, &mut alive, &finish))?;
         members.push((child, described));
     }

@@ -4,7 +4,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use rusqlite::{Connection, OptionalExtension, Row, params, types::ValueRef};
 
-use super::transfer::is_removed;
+use super::{order::Ascending, transfer::is_removed};
 use crate::{
     codec::{DecodeError, decode_event, decode_header, decode_message, encode_tombstone},
     event::Event,
@@ -70,6 +70,11 @@ pub(super) fn header_of(row: &Row<'_>, id: &SessionId) -> rusqlite::Result<Resul
     } else {
         Ok(Err(DecodeError::Misplaced("the header is of another parent or time than its row".into())))
     }
+}
+
+/// The order of the children of one parent, after a place.
+pub(super) fn siblings_after(after: Option<&Cursor>) -> Ascending<(u64, SessionId)> {
+    Ascending::new("siblings", after.map(|cursor| (cursor.created_at, cursor.id.clone())))
 }
 
 /// Reads a row of [`SESSION_COLUMNS`] as a trace shows it; `None` if its id is none.

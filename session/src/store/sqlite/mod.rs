@@ -35,6 +35,7 @@ mod family;
 mod kept;
 mod log;
 mod node;
+mod order;
 mod read;
 mod rebuild;
 mod scan;

@@ -17,6 +17,7 @@ use super::{
     export, family,
     log::{self, SESSION_COLUMNS, Wanted, limit_column, unsigned},
     node::Liveness,
+    order::Ascending,
     schema::{Access, connect},
     summary, tally, transfer,
 };
@@ -97,14 +98,17 @@ impl SqliteReader {
 }
 
 /// Reads one family in order, after a cursor.
-fn siblings(conn: &Connection, parent: Option<&str>, after: Option<&Cursor>, limit: usize) -> rusqlite::Result<Vec<Traced>> {
+fn siblings(conn: &Connection, parent: Option<&str>, after: Option<&Cursor>, limit: usize) -> Result<Vec<Traced>, StoreError> {
     let sql = format!("SELECT {SESSION_COLUMNS} FROM session WHERE parent_id IS ?1 AND (created_at, id) > (?2, ?3) ORDER BY created_at, id LIMIT ?4");
     let mut query = conn.prepare_cached(&sql)?;
     let (time, id) = log::place_columns(after);
     let mut rows = query.query(params![parent, time, id, limit_column(limit)])?;
+    let mut order = log::siblings_after(after);
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        found.extend(log::traced(row)?);
+        let Some(child) = log::traced(row)? else { continue };
+        order.next((child.created_at, child.id.clone()))?;
+        found.push(child);
     }
     Ok(found)
 }
@@ -120,6 +124,23 @@ fn children(conn: &Connection, parent: Option<&SessionId>, after: Option<&Cursor
             }
             found.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
             found.truncate(limit);
+        }
+    }
+    Ok(found)
+}
+
+fn sessions(conn: &Connection, sql: &str, after: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError> {
+    let mut query = conn.prepare_cached(sql)?;
+    let mut rows = query.query([after.map_or("", SessionId::as_str)])?;
+    let mut order = Ascending::new("sessions", after.cloned());
+    let mut found = Vec::new();
+    while found.len() < limit
+        && let Some(row) = rows.next()?
+    {
+        // What is no id is told by the check of the store.
+        if let Some(id) = check::session_id(log::bytes(row, 0)?) {
+            order.next(id.clone())?;
+            found.push(id);
         }
     }
     Ok(found)
@@ -305,16 +326,11 @@ impl Reader for SqliteReader {
     }
 
     fn sessions(&mut self, after: Option<&SessionId>, limit: usize) -> Result<Vec<SessionId>, StoreError> {
-        let mut query = self.conn.prepare_cached("SELECT id FROM session WHERE id > ?1 ORDER BY id")?;
-        let mut rows = query.query([after.map_or("", SessionId::as_str)])?;
-        let mut found = Vec::new();
-        while found.len() < limit
-            && let Some(row) = rows.next()?
-        {
-            // What is no id is told by the check of the store.
-            found.extend(check::session_id(log::bytes(row, 0)?));
+        match sessions(&self.conn, "SELECT id FROM session WHERE id > ?1 ORDER BY id", after, limit) {
+            // The rows themselves, which are sorted then, go by no index.
+            Err(StoreError::Damaged(_)) => sessions(&self.conn, "SELECT DISTINCT id FROM session NOT INDEXED WHERE id > ?1 ORDER BY +id", after, limit),
+            found => found,
         }
-        Ok(found)
     }
 
     fn count(&mut self) -> Result<u64, StoreError> {

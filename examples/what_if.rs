@@ -41,7 +41,7 @@ async fn turn(session: &PublishedSession, asked: &str, answer: &str) -> Result<u
     let Body::TurnStart { turn, .. } = session.begin_turn(asked, None).await?.body else { return Err("a turn begins with its start".into()) };
     let source = Source::Agent { name: "guide".into() };
     let message = SurfaceMessage { id: MessageId::new(format!("answer {turn}"))?, role: Role::Assistant, content: vec![Block::text(answer)], source };
-    session.append(Body::AssistantMessage { turn, step: 0, message, usage: None })?;
+    session.append(Body::AssistantMessage { turn, step: 0, message, usage: None, stop: None })?;
     Ok(session.append(Body::TurnEnd { turn, reason: TurnEnd::Completed })?.seq)
 }
 

@@ -145,6 +145,9 @@ impl SessionLog {
         let time = self.clock.now_ms();
         let mut inner = self.lock();
         inner.is_writable()?;
+        if inner.claiming {
+            return Err(NotPut::Refused { code: EVENT_REFUSED, message: "a step of the turn is about to begin".into() });
+        }
         let events = make(&inner.fold, time)?;
         for event in &events {
             greenroom_session::codec::check_event(event).map_err(|error| NotPut::Refused { code: error.code(), message: error.to_string() })?;
@@ -411,7 +414,7 @@ mod tests {
         let said = || {
             let message =
                 SurfaceMessage { id: MessageId::new("a").unwrap(), role: Role::Assistant, content: vec![], source: Source::Agent { name: "a".into() } };
-            Body::AssistantMessage { turn: 1, step: 7, message, usage: None }
+            Body::AssistantMessage { turn: 1, step: 7, message, usage: None, stop: None }
         };
         let end = || Body::StepEnd { turn: 1, step: 1, cut: None };
         let start = || Body::StepStart { turn: 1, step: 2 };

@@ -8,7 +8,21 @@ use greenroom_session::{
     id::{Epoch, MessageId, SessionId},
 };
 
-/// Something that happened to a live session, told after it became durable, or to the runtime.
+/// A part of what a model says, as it comes.
+///
+/// ```
+/// use greenroom_actors::occurrence::Chunk;
+/// assert_ne!(Chunk::Text("hm".into()), Chunk::Reasoning("hm".into()));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Chunk {
+    /// Of its answer.
+    Text(Arc<str>),
+    /// Of its reasoning.
+    Reasoning(Arc<str>),
+}
+
+/// Something that happened to a live session, told after it became durable unless it says otherwise, or to the runtime.
 ///
 /// ```
 /// use greenroom_actors::{Occurrence, host::NewRoot};
@@ -73,6 +87,42 @@ pub enum Occurrence {
         message: MessageId,
         /// Which attempt.
         attempt: u32,
+    },
+    /// A model has said a little more. Told as it comes, and not durable: what was said is in the log when the answer is whole, and an answer that is asked for again
+    /// begins anew.
+    Chunk {
+        /// The session.
+        session: SessionId,
+        /// The turn.
+        turn: u64,
+        /// What was said.
+        chunk: Chunk,
+    },
+    /// A tool's body is about to run; its call is durable.
+    ToolStarted {
+        /// The session.
+        session: SessionId,
+        /// The turn.
+        turn: u64,
+        /// The call's id.
+        call_id: Arc<str>,
+        /// The tool.
+        name: Arc<str>,
+        /// The raw text of the arguments.
+        arguments: Arc<str>,
+    },
+    /// A tool call was answered. Durable with the next step.
+    ToolEnded {
+        /// The session.
+        session: SessionId,
+        /// The turn.
+        turn: u64,
+        /// The call's id.
+        call_id: Arc<str>,
+        /// What the model sees.
+        text: Arc<str>,
+        /// Whether it failed.
+        is_error: bool,
     },
     /// A turn ended.
     TurnEnded {

@@ -119,7 +119,7 @@ fn session(root: &SessionId, number: usize, length: u64) -> Outcome<Vec<Op>> {
                 source: Source::Agent { name: "agent".into() },
             };
             bodies.push(Body::Memo { turn: 1, message: message.clone(), key: None, text: text.clone() });
-            bodies.push(Body::AssistantMessage { turn: 1, step, message: spoken, usage: None });
+            bodies.push(Body::AssistantMessage { turn: 1, step, message: spoken, usage: None, stop: None });
         }
         bodies.push(Body::StepEnd { turn: 1, step, cut: None });
     }

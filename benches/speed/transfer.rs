@@ -121,7 +121,7 @@ fn session_of(number: usize, events: usize) -> Outcome<Import> {
             content: vec![Block::text("what an agent says. ".repeat(TEXT / 20))],
             source: Source::Agent { name: "editor".into() },
         };
-        bodies.push(Body::AssistantMessage { turn: 1, step: 0, message: said, usage: None });
+        bodies.push(Body::AssistantMessage { turn: 1, step: 0, message: said, usage: None, stop: None });
     }
     bodies.push(Body::TurnEnd { turn: 1, reason: TurnEnd::Completed });
     bodies.push(Body::ActivationEnd { epoch: 1, reason: EpochEnd::Settled });

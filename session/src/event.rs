@@ -460,9 +460,12 @@ bodies! {
         step: u32,
         /// What it said.
         message: SurfaceMessage,
-        /// Token usage as the model's provider tells it.
+        /// Token usage of the model's answer.
         #[serde(skip_serializing_if = "Option::is_none")]
         usage: Option<Value>,
+        /// Why the model stopped; absent if no model spoke. `cut` is an answer that was broken off: what had come of it by then.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        stop: Option<String>,
     }
     /// A tool body is about to run.
     ToolCall = "tool/call" {

@@ -16,7 +16,7 @@ use crate::{
 ///
 /// ```
 /// use greenroom_session::message::{Block, text_of};
-/// let content = [Block::text("one"), Block::Reasoning { text: "hm".into() }, Block::text("two")];
+/// let content = [Block::text("one"), Block::reasoning("hm"), Block::text("two")];
 /// assert_eq!(text_of(&content), "one\ntwo");
 /// assert_eq!(content.iter().map(Block::len).sum::<usize>(), 8);
 /// ```
@@ -30,8 +30,11 @@ pub enum Block {
     },
     /// A model's reasoning, not part of its answer.
     Reasoning {
-        /// The text.
+        /// The text; empty where the model's provider gives none away.
         text: String,
+        /// What the provider wants to see again beside it, unchanged.
+        #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "present")]
+        signature: Option<String>,
     },
     /// A model's wish to call a tool.
     ToolCall {
@@ -60,11 +63,17 @@ impl Block {
         Self::Text { text: text.into() }
     }
 
+    /// Makes a block of reasoning.
+    pub fn reasoning(text: impl Into<String>) -> Self {
+        Self::Reasoning { text: text.into(), signature: None }
+    }
+
     /// Returns the bytes of its text.
     #[expect(clippy::len_without_is_empty, reason = "a size, not a collection")]
     pub fn len(&self) -> usize {
         match self {
-            Self::Text { text } | Self::Reasoning { text } => text.len(),
+            Self::Text { text } => text.len(),
+            Self::Reasoning { text, signature } => text.len() + signature.as_ref().map_or(0, String::len),
             Self::ToolCall { id, name, arguments } => id.len() + name.len() + arguments.len(),
             Self::ToolResult { call_id, text, .. } => call_id.len() + text.len(),
         }

@@ -16,6 +16,12 @@ use crate::{
 /// Code of a message that used up its attempts.
 pub const ATTEMPTS_EXHAUSTED: &str = "ATTEMPTS_EXHAUSTED";
 
+/// Code of the result that stands in for one of a tool call that a crash kept from starting.
+pub const TOOL_NOT_STARTED: &str = "TOOL_NOT_STARTED";
+
+/// Code of the result that stands in for one of a tool call that was under way at a crash.
+pub const TOOL_OUTCOME_UNKNOWN: &str = "TOOL_OUTCOME_UNKNOWN";
+
 /// Returns the events that close what a log leaves open of a compaction and of a turn; none if neither is open.
 ///
 /// A turn that was the last of `max_attempts` attempts without progress is closed as failed, any other as interrupted.
@@ -61,10 +67,10 @@ impl Closers {
     /// Answers a call that nothing answers any more.
     fn answer(&mut self, open: &OpenTurn, step: u32, call: &UnansweredCall) {
         let (name, code, text) = match call.started {
-            None => ("ToolNotStartedError", "TOOL_NOT_STARTED", "The call was cut off before it started. Call again if it is still needed."),
+            None => ("ToolNotStartedError", TOOL_NOT_STARTED, "The call was cut off before it started. Call again if it is still needed."),
             Some(_) => (
                 "ToolOutcomeUnknownError",
-                "TOOL_OUTCOME_UNKNOWN",
+                TOOL_OUTCOME_UNKNOWN,
                 "The call was cut off after it started; whether it took effect is unknown. Repeat it only if it only reads or may safely run twice; otherwise look at the state first, or ask.",
             ),
         };

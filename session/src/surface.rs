@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::{
     event::{Body, Event, Role, SurfaceMessage, SurfaceOp},
     head::FoldError,
     id::Seq,
     message::{Block, Source},
+    recover::{TOOL_NOT_STARTED, TOOL_OUTCOME_UNKNOWN},
 };
 
 /// Current nodes in the order in which a model sees them.
@@ -43,6 +46,42 @@ pub struct Node {
     pub message: Arc<SurfaceMessage>,
     /// The turn and the step of a tool's result.
     tool_result: Option<(u64, u32)>,
+    /// What a result stands in for that a crash kept from coming.
+    stand_in: Option<StandIn>,
+}
+
+/// What stands in for the result of a tool call that a crash cut off.
+///
+/// ```
+/// use greenroom_session::surface::StandIn;
+/// assert_eq!(StandIn::of_code("TOOL_NOT_STARTED"), Some(StandIn::NotStarted));
+/// assert_eq!(StandIn::of_code("TIMEOUT"), None);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StandIn {
+    /// The call had not begun: nothing was done.
+    NotStarted,
+    /// The call was under way: whether anything was done is unknown.
+    OutcomeUnknown,
+}
+
+impl StandIn {
+    /// Reads the code of a failed result; none if it stands in for nothing.
+    pub fn of_code(code: &str) -> Option<Self> {
+        match code {
+            TOOL_NOT_STARTED => Some(Self::NotStarted),
+            TOOL_OUTCOME_UNKNOWN => Some(Self::OutcomeUnknown),
+            _ => None,
+        }
+    }
+}
+
+impl Node {
+    /// Tells what a tool's result stands in for, with the turn and the step of its call; none if it is a result, or something else.
+    pub fn stand_in(&self) -> Option<(StandIn, u64, u32)> {
+        let (turn, step) = self.tool_result?;
+        self.stand_in.map(|stand_in| (stand_in, turn, step))
+    }
 }
 
 /// What one event put in the place of others.
@@ -164,7 +203,7 @@ impl Surface {
         }
         if let Body::ToolResult { turn, step, message, .. } = &event.body {
             let [only] = shadowed else { return refuse("a tool result replaces exactly one tool result") };
-            if only.tool_result != Some((*turn, *step)) || !differs_in_text_only(&only.message, message) {
+            if only.tool_result != Some((*turn, *step)) || !is_same_result(only, message) {
                 return refuse("a tool result replaces one tool result and changes nothing but its text");
             }
         }
@@ -172,11 +211,11 @@ impl Surface {
     }
 }
 
-/// Tells whether a tool's result is another one but for what the tool said.
-fn differs_in_text_only(old: &SurfaceMessage, new: &SurfaceMessage) -> bool {
+/// Tells whether a tool's result is another one but for what the tool said. What stands in for a result may become one that did not fail.
+fn is_same_result(old: &Node, new: &SurfaceMessage) -> bool {
     let failed = |message: &SurfaceMessage| matches!(message.content.as_slice(), [Block::ToolResult { is_error: true, .. }]);
     // The call that it answers is the source's.
-    (&old.id, &old.source, failed(old)) == (&new.id, &new.source, failed(new))
+    (&old.message.id, &old.message.source) == (&new.id, &new.source) && (old.stand_in.is_some() || failed(&old.message) == failed(new))
 }
 
 /// Checks what an event must hold by itself, whatever came before: how it says that it is on the surface, what it stands for, and whose message it is.
@@ -215,11 +254,14 @@ pub(crate) fn check_envelope(event: &Event) -> Result<(), FoldError> {
 
 fn node(event: &Event) -> Option<Node> {
     let message = event.body.surface_message()?;
-    let tool_result = match event.body {
-        Body::ToolResult { turn, step, .. } => Some((turn, step)),
-        _ => None,
+    let (tool_result, stand_in) = match &event.body {
+        Body::ToolResult { turn, step, error, .. } => {
+            let code = error.as_ref().and_then(|error| error.get("code")).and_then(Value::as_str);
+            (Some((*turn, *step)), code.and_then(StandIn::of_code))
+        }
+        _ => (None, None),
     };
-    Some(Node { seq: event.seq, message: Arc::new(message.clone()), tool_result })
+    Some(Node { seq: event.seq, message: Arc::new(message.clone()), tool_result, stand_in })
 }
 
 #[cfg(test)]

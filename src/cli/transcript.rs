@@ -269,7 +269,7 @@ impl<'a> Transcript<'a> {
         for block in &message.content {
             match block {
                 Block::Text { text } => self.block(lines, 2, &name, role, text),
-                Block::Reasoning { text } => self.block(lines, 2, &format!("{name} thinks"), Some(Role::Aside), text),
+                Block::Reasoning { text, .. } => self.block(lines, 2, &format!("{name} thinks"), Some(Role::Aside), text),
                 Block::ToolCall { id, name: tool, arguments } => {
                     self.tools.insert(id.clone(), Escaped(tool).to_string());
                     self.block(lines, 4, &format!("calls {}", Escaped(tool)), None, arguments);
@@ -524,7 +524,7 @@ mod tests {
                 "model": {"provider": bad, "name": bad}, "persona": bad, "tool_filter": {"allow": [bad, bad], "deny": []}})),
             Body::Descriptor(serde_json::json!({"version": 1, "mode": bad})),
             Body::TurnStart { turn: 1, message: m.clone(), attempt: 1 },
-            Body::UserMessage(with(vec![Block::text(long), Block::Reasoning { text: bad.into() }, call], Source::Agent { name: bad.into() })),
+            Body::UserMessage(with(vec![Block::text(long), Block::reasoning(bad), call], Source::Agent { name: bad.into() })),
             Body::UserMessage(with(vec![Block::text(bad)], Source::SubagentReport { session: child.clone() })),
             Body::UserMessage(with(vec![Block::text(bad)], Source::SubagentSettled { session: child, epoch: 1, outcome: bad.into(), code: Some(bad.into()) })),
             Body::Memo { turn: 1, message: m.clone(), key: Some(bad.into()), text: bad.into() },

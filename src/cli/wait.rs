@@ -132,7 +132,7 @@ mod tests {
     fn say(turn: u64, text: &str) -> Body {
         let source = Source::Agent { name: "a".into() };
         let message = SurfaceMessage { id: MessageId::new("s").unwrap(), role: Role::Assistant, content: vec![Block::text(text)], source };
-        Body::AssistantMessage { turn, step: 1, message, usage: None }
+        Body::AssistantMessage { turn, step: 1, message, usage: None, stop: None }
     }
 
     #[test]

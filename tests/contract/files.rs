@@ -187,7 +187,7 @@ pub(crate) fn healthy() -> Healthy {
         let did = [
             Body::StepStart { turn: 1, step: 1 },
             Body::Memo { turn: 1, message: m0, key: None, text: "looked at two files".into() },
-            Body::AssistantMessage { turn: 1, step: 1, message: said, usage: None },
+            Body::AssistantMessage { turn: 1, step: 1, message: said, usage: None, stop: None },
             Body::StepEnd { turn: 1, step: 1, cut: None },
             Body::TurnEnd { turn: 1, reason: TurnEnd::Completed },
         ];

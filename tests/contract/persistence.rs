@@ -192,7 +192,7 @@ fn what_a_crash_left_open_is_closed_by_the_next_epoch_and_by_no_reading(world: &
     world.accept("c", "m0");
     let fence = World::activate(&*world.plain(), "c", true);
     let call = |id: &str| Block::ToolCall { id: id.into(), name: "look".into(), arguments: "{}".into() };
-    let asks = Body::AssistantMessage { turn: 1, step: 1, message: said("a0", Role::Assistant, vec![call("never"), call("begun")]), usage: None };
+    let asks = Body::AssistantMessage { turn: 1, step: 1, message: said("a0", Role::Assistant, vec![call("never"), call("begun")]), usage: None, stop: None };
     let begun = Body::ToolCall { turn: 1, step: 1, call_id: "begun".into(), name: "look".into(), arguments: "{}".into() };
     append(&*world.plain(), &fence, vec![Body::StepStart { turn: 1, step: 1 }, asks, begun]).unwrap();
     world.close();

@@ -60,7 +60,7 @@ pub(crate) fn types(events: &[Event]) -> Vec<String> {
 pub(crate) fn said(turn: u64, step: u32, text: &str) -> Body {
     let source = Source::Agent { name: "host".into() };
     let message = SurfaceMessage { id: mid(text), role: Role::Assistant, content: vec![Block::text(text)], source };
-    Body::AssistantMessage { turn, step, message, usage: None }
+    Body::AssistantMessage { turn, step, message, usage: None, stop: None }
 }
 
 pub(crate) fn heard(text: &str) -> Body {

@@ -74,6 +74,7 @@ fn root_lines() -> Vec<Line> {
             step: 0,
             message: said("a0", Role::Assistant, vec![Block::text("done")], Source::Agent { name: "editor".into() }),
             usage: None,
+            stop: None,
         },
         Body::TurnEnd { turn: 2, reason: TurnEnd::Completed },
         Body::TurnStart { turn: 3, message: m1.clone(), attempt: 1 },
@@ -85,10 +86,11 @@ fn root_lines() -> Vec<Line> {
             message: said(
                 "a1",
                 Role::Assistant,
-                vec![Block::Reasoning { text: "hm".into() }, Block::ToolCall { id: call.into(), name: "look".into(), arguments: "{\"at\":1}".into() }],
+                vec![Block::reasoning("hm"), Block::ToolCall { id: call.into(), name: "look".into(), arguments: "{\"at\":1}".into() }],
                 Source::Model { provider: "openai".into(), name: "gpt".into() },
             ),
             usage: Some(json!({"input_tokens": 12})),
+            stop: Some("tool_use".into()),
         },
         Body::ToolCall { turn: 3, step: 1, call_id: call.into(), name: "look".into(), arguments: "{\"at\":1}".into() },
         Body::ToolResult {
@@ -228,6 +230,7 @@ fn compacted_lines() -> Vec<Line> {
         step: 0,
         message: said(name, Role::Assistant, vec![Block::text("There is more.")], Source::Agent { name: "editor".into() }),
         usage: None,
+        stop: None,
     };
     let summary = said("s0", Role::User, vec![Block::text("More was told.")], Source::Plugin { name: "compact".into() });
     let bodies = [

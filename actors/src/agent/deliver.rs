@@ -21,6 +21,16 @@ use crate::{
     turn_core::Effect,
 };
 
+/// What tells one message from others of the same turn.
+enum Named<'a> {
+    /// What it says, and how often that was said.
+    Content,
+    /// A key of the caller's choice.
+    Key(&'a str),
+    /// An id of the caller's choice, within a turn as well as outside of one.
+    Own(MessageId),
+}
+
 impl Agent {
     /// Sends a direct child the message of its next turn and returns once it is durable in the child's inbox.
     ///
@@ -33,7 +43,7 @@ impl Agent {
     /// # Cancel safety
     /// The message may have been accepted. Within a turn the same send again is the same acceptance.
     pub async fn followup(&self, child: &SessionId, text: impl Into<String>) -> Result<MessageId, DeliverError> {
-        self.send(child, text.into(), None).await
+        self.send(child, text.into(), Named::Content).await
     }
 
     /// Sends as [`Agent::followup`] under an id of the caller's choice: the same id and text again is the same acceptance.
@@ -44,10 +54,15 @@ impl Agent {
     /// # Cancel safety
     /// The message may have been accepted; the same call again is safe.
     pub async fn followup_as(&self, id: MessageId, child: &SessionId, text: impl Into<String>) -> Result<MessageId, DeliverError> {
-        self.send(child, text.into(), Some(id)).await
+        self.send(child, text.into(), Named::Own(id)).await
     }
 
-    async fn send(&self, child: &SessionId, text: String, id: Option<MessageId>) -> Result<MessageId, DeliverError> {
+    /// Sends as [`Agent::followup`]; within a turn the effect is named by `key` in place of its content, outside of one it has no name.
+    pub(crate) async fn followup_keyed(&self, child: &SessionId, text: String, key: &str) -> Result<MessageId, DeliverError> {
+        self.send(child, text, Named::Key(key)).await
+    }
+
+    async fn send(&self, child: &SessionId, text: String, named: Named<'_>) -> Result<MessageId, DeliverError> {
         let services = &self.services;
         self.admitted(child)?;
         // Where a message goes is a matter of who is live, and of nothing else.
@@ -62,11 +77,12 @@ impl Agent {
             is_continuable(child, verdict)?;
         }
         let source = Source::Coordinator { session: self.view.id().clone() };
-        let own_id = id.is_some();
-        let mut message = Message::with(id.unwrap_or_else(|| services.message_id()), MessageKind::Turn, vec![Block::text(text)], source, services.now(), true)?;
-        let effect = match &self.turn {
-            Some(turn) if !own_id => Some(turn.effect(EffectKind::Send, child.as_str(), message.text().as_bytes())),
-            _ => None,
+        let id = if let Named::Own(id) = &named { id.clone() } else { services.message_id() };
+        let mut message = Message::with(id, MessageKind::Turn, vec![Block::text(text)], source, services.now(), true)?;
+        let effect = match (&self.turn, named) {
+            (None, _) | (_, Named::Own(_)) => None,
+            (Some(turn), Named::Content) => Some(turn.effect(EffectKind::Send, child.as_str(), message.text().as_bytes())),
+            (Some(turn), Named::Key(key)) => Some(turn.named_effect(EffectKind::Send, child.as_str(), key.as_bytes())),
         };
         if let Some(effect) = effect {
             message.id = effect.key.message_id();
@@ -95,14 +111,21 @@ impl Agent {
     /// # Cancel safety
     /// The report may have been accepted. Within a turn the same report again is the same acceptance.
     pub async fn report(&self, text: impl Into<String>, quiet: bool) -> Result<MessageId, DeliverError> {
+        self.report_named(text.into(), quiet, None).await
+    }
+
+    /// Reports as [`Agent::report`]; within a turn the effect is named by `key`, if one is given, in place of its content.
+    pub(crate) async fn report_named(&self, text: String, quiet: bool, key: Option<&str>) -> Result<MessageId, DeliverError> {
         let services = &self.services;
-        let text = text.into();
         let Some(parent) = self.view.header.parent.clone() else {
             return Err(DeliverError::Unauthorized { child: self.view.id().to_string(), reason: "a root has nobody to report to" });
         };
         let source = Source::SubagentReport { session: self.view.id().clone() };
         let mut message = Message::note(services.message_id(), text, source, services.now(), quiet)?;
-        let effect = self.turn.as_ref().map(|turn| turn.effect(EffectKind::Report, parent.as_str(), &reported(&message)));
+        let effect = self.turn.as_ref().map(|turn| match key {
+            Some(key) => turn.named_effect(EffectKind::Report, parent.as_str(), key.as_bytes()),
+            None => turn.effect(EffectKind::Report, parent.as_str(), &reported(&message)),
+        });
         if let Some(effect) = effect {
             message.id = effect.key.message_id();
         }

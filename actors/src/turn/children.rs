@@ -59,6 +59,17 @@ impl Turn {
         self.agent().followup(child, text).await
     }
 
+    /// Sends as [`Turn::send_message`]; `key` names the effect in place of its content: two sends to one child under one key within the turns of one message are one.
+    ///
+    /// # Errors
+    /// As [`Turn::send_message`]; `MESSAGE_ID_CONFLICT` if the key was used with another text.
+    ///
+    /// # Cancel safety
+    /// As [`Turn::send_message`].
+    pub async fn send_message_as(&self, child: &SessionId, text: impl Into<String>, key: &str) -> Result<MessageId, DeliverError> {
+        self.agent().followup_keyed(child, text.into(), key).await
+    }
+
     /// Reports to the parent. `quiet` does not wake it. See [`Agent::report`](crate::Agent::report).
     ///
     /// # Errors
@@ -68,6 +79,17 @@ impl Turn {
     /// The report may have been accepted; the same report again is the same acceptance.
     pub async fn report(&self, text: impl Into<String>, quiet: bool) -> Result<MessageId, DeliverError> {
         self.agent().report(text, quiet).await
+    }
+
+    /// Reports as [`Turn::report`]; `key` names the effect in place of its content.
+    ///
+    /// # Errors
+    /// As [`Turn::report`]; `MESSAGE_ID_CONFLICT` if the key was used with another text.
+    ///
+    /// # Cancel safety
+    /// As [`Turn::report`].
+    pub async fn report_as(&self, text: impl Into<String>, quiet: bool, key: &str) -> Result<MessageId, DeliverError> {
+        self.agent().report_named(text.into(), quiet, Some(key)).await
     }
 
     /// Lists this agent's children without waking any. See [`Agent::list_children`](crate::Agent::list_children).

@@ -1,6 +1,10 @@
 //! A turn: what a behaviour may use while it serves one message.
 
+mod calls;
 mod children;
+mod compaction;
+
+pub use calls::{CallResult, CutCall, Spoken};
 
 use std::{any::Any, sync::Arc};
 
@@ -223,7 +227,7 @@ impl Turn {
         let id = MessageId::from_uuid(self.core.services.config.ids.uuid());
         let message = SurfaceMessage { id, role: Role::Assistant, content: vec![Block::text(text)], source: Source::Agent { name: self.agent_name() } };
         // The step is the one that is open where it gets its place.
-        self.core.append(vec![Body::AssistantMessage { turn, step: 0, message, usage: None }])?;
+        self.core.append(vec![Body::AssistantMessage { turn, step: 0, message, usage: None, stop: None }])?;
         self.broken()
     }
 

@@ -118,7 +118,7 @@ fn what_cannot_come_back_is_neither_written_nor_read() {
     };
     let said = |usage| {
         let message = SurfaceMessage { id: MessageId::new("a").unwrap(), role: Role::Assistant, content: vec![], source: Source::Agent { name: "a".into() } };
-        Body::AssistantMessage { turn: 1, step: 0, message, usage: Some(usage) }.at(0, 7)
+        Body::AssistantMessage { turn: 1, step: 0, message, usage: Some(usage), stop: None }.at(0, 7)
     };
     let from = |source: Value| {
         let source: Source = serde_json::from_value(source).unwrap();
@@ -235,7 +235,7 @@ fn an_event_is_checked_as_it_would_be_written_whatever_makes_it_large() {
     };
     let makers: Vec<(&str, Maker<'_>)> = vec![
         ("a user", Box::new(|bytes| Body::UserMessage(message(bytes)).at(0, 7))),
-        ("an agent", Box::new(|bytes| Body::AssistantMessage { turn: 1, step: 0, message: message(bytes), usage: None }.at(0, 7))),
+        ("an agent", Box::new(|bytes| Body::AssistantMessage { turn: 1, step: 0, message: message(bytes), usage: None, stop: None }.at(0, 7))),
         ("a tool", Box::new(|bytes| Body::ToolResult { turn: 1, step: 1, message: message(bytes), error: None }.at(0, 7))),
         ("a call", Box::new(|bytes| Body::ToolCall { turn: 1, step: 1, call_id: "c".into(), name: "n".into(), arguments: text(bytes) }.at(0, 7))),
         ("a memo", Box::new(|bytes| Body::Memo { turn: 1, message: m(), key: None, text: text(bytes) }.at(0, 7))),

@@ -21,7 +21,7 @@ fn asked(name: &str) -> Body {
 
 fn said(turn: u64, step: u32, content: Vec<Block>) -> Body {
     let source = Source::Model { provider: "p".into(), name: "m".into() };
-    Body::AssistantMessage { turn, step, message: SurfaceMessage { id: id("a"), role: Role::Assistant, content, source }, usage: None }
+    Body::AssistantMessage { turn, step, message: SurfaceMessage { id: id("a"), role: Role::Assistant, content, source }, usage: None, stop: None }
 }
 
 fn call(name: &str) -> Block {

@@ -42,7 +42,7 @@ fn said(turn: u64, step: u32, calls: &[&str]) -> Body {
     let blocks = calls.iter().map(|call| Block::ToolCall { id: (*call).into(), name: "look".into(), arguments: "{}".into() });
     let content = std::iter::once(Block::text("let me see")).chain(blocks).collect();
     let message = SurfaceMessage { id: id("a"), role: Role::Assistant, content, source: Source::Model { provider: "p".into(), name: "m".into() } };
-    Body::AssistantMessage { turn, step, message, usage: None }
+    Body::AssistantMessage { turn, step, message, usage: None, stop: None }
 }
 
 fn call(turn: u64, step: u32, call_id: &str) -> Body {
@@ -175,7 +175,7 @@ fn what_an_agent_said_last_is_not_unsaid_by_a_compaction() {
     let speaks = |text: &str| {
         let content = if text.is_empty() { vec![] } else { vec![Block::text(text)] };
         let message = SurfaceMessage { id: id(&format!("a{text}")), role: Role::Assistant, content, source: Source::Agent { name: "a".into() } };
-        Body::AssistantMessage { turn: 1, step: 0, message, usage: None }
+        Body::AssistantMessage { turn: 1, step: 0, message, usage: None, stop: None }
     };
     let text = |text: &str| Some(vec![Block::text(text)]);
     go(start(1, "m", 1), None);
@@ -204,7 +204,7 @@ fn what_has_no_text_is_not_what_an_agent_said_last() {
     };
     let speaks = |content: Vec<Block>| {
         let message = SurfaceMessage { id: id(&format!("a{}", content.len())), role: Role::Assistant, content, source: Source::Agent { name: "a".into() } };
-        Body::AssistantMessage { turn: 1, step: 0, message, usage: None }
+        Body::AssistantMessage { turn: 1, step: 0, message, usage: None, stop: None }
     };
     let call = Block::ToolCall { id: "c".into(), name: "look".into(), arguments: "{}".into() };
     go(start(1, "m", 1));

@@ -32,7 +32,13 @@ fn cut(turn: u64, step: u32) -> Body {
 fn said(turn: u64, step: u32, calls: &[&str]) -> Body {
     let content = calls.iter().map(|call| Block::ToolCall { id: (*call).into(), name: "look".into(), arguments: "{}".into() }).collect();
     let source = Source::Model { provider: "p".into(), name: "m".into() };
-    Body::AssistantMessage { turn, step, message: SurfaceMessage { id: MessageId::new("a").unwrap(), role: Role::Assistant, content, source }, usage: None }
+    Body::AssistantMessage {
+        turn,
+        step,
+        message: SurfaceMessage { id: MessageId::new("a").unwrap(), role: Role::Assistant, content, source },
+        usage: None,
+        stop: None,
+    }
 }
 
 fn call(turn: u64, step: u32, call_id: &str) -> Body {

@@ -100,7 +100,7 @@ fn a_message_on_the_surface_is_whose_its_event_says() {
     let tool = || Source::Tool { call_id: "c".into() };
     let answer = |call_id: &str| Block::ToolResult { call_id: call_id.into(), text: "x".into(), is_error: false };
     let strange: Source = serde_json::from_str(r#"{"kind":"oracle"}"#).unwrap();
-    let assistant = |message| Body::AssistantMessage { turn: 1, step: 0, message, usage: None };
+    let assistant = |message| Body::AssistantMessage { turn: 1, step: 0, message, usage: None, stop: None };
     let result = |message| Body::ToolResult { turn: 1, step: 1, message, error: None };
     for (what, body, taken) in [
         ("a user", Body::UserMessage(message(Role::User, text(), Source::User)), true),
@@ -176,12 +176,31 @@ fn a_tools_result_may_be_written_anew_and_nothing_of_it_changes_but_its_text() {
 }
 
 #[test]
+fn what_stands_in_for_a_tools_result_gives_way_to_one_that_did_not_fail() {
+    for (code, taken) in [(Some("TOOL_NOT_STARTED"), true), (Some("TOOL_OUTCOME_UNKNOWN"), true), (Some("TIMEOUT"), false), (None, false)] {
+        let mut surface = three();
+        let with = |seq, text: &str, is_error, error: Option<serde_json::Value>| {
+            let mut event = result(seq, 1, "t", "c", text);
+            let Body::ToolResult { message, error: slot, .. } = &mut event.body else { unreachable!() };
+            message.content = vec![Block::ToolResult { call_id: "c".into(), text: text.into(), is_error }];
+            *slot = error;
+            event
+        };
+        surface.apply(&with(3, "cut off", true, code.map(|code| serde_json::json!({"name": "ToolError", "code": code})))).unwrap();
+        let mut real = with(4, "sunny", false, None);
+        real.surface_op = Some(replace(3, 3));
+        real.source_event_seqs = Some(vec![3]);
+        assert_eq!(surface.apply(&real).is_ok(), taken, "{code:?}");
+    }
+}
+
+#[test]
 fn only_an_agent_that_says_nothing_is_left_out_of_what_a_model_sees() {
     let mut surface = Surface::default();
     let silent = |id: &str, role, source| SurfaceMessage { id: MessageId::new(id).unwrap(), role, content: vec![], source };
     let agent = silent("a", Role::Assistant, Source::Agent { name: "a".into() });
     surface.apply(&Body::UserMessage(silent("u", Role::User, Source::User)).at(0, 0)).unwrap();
-    surface.apply(&Body::AssistantMessage { turn: 1, step: 0, message: agent, usage: None }.at(1, 0)).unwrap();
+    surface.apply(&Body::AssistantMessage { turn: 1, step: 0, message: agent, usage: None, stop: None }.at(1, 0)).unwrap();
     assert_eq!(surface.nodes().len(), 2);
     assert_eq!(surface.messages().map(|message| message.id.as_str()).collect::<Vec<_>>(), ["u"]);
 }

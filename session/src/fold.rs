@@ -68,6 +68,9 @@ pub enum DescriptorState {
     Many,
 }
 
+/// Why a model's answer ended that ran out of output tokens.
+pub const MAX_TOKENS: &str = "max_tokens";
+
 /// What the attempts at the current message have left in the log so far.
 ///
 /// ```
@@ -94,6 +97,10 @@ pub struct Serving {
     pub answer: Option<String>,
     /// Keys of accepted effects.
     pub effects: HashSet<String>,
+    /// Why the model's newest answer ended.
+    pub stop: Option<String>,
+    /// Whether an answer ran out of output tokens.
+    pub ran_out: bool,
 }
 
 /// A tool call of the open step that has no result yet.
@@ -458,7 +465,11 @@ impl Fold {
             Body::EffectAccepted { key, .. } => {
                 self.serving.effects.insert(key.clone());
             }
-            Body::AssistantMessage { message, .. } if event.surface_op == Some(SurfaceOp::Append) => self.called(message),
+            Body::AssistantMessage { message, stop, .. } if event.surface_op == Some(SurfaceOp::Append) => {
+                self.called(message);
+                self.serving.ran_out |= stop.as_deref() == Some(MAX_TOKENS);
+                self.serving.stop.clone_from(stop);
+            }
             Body::ToolCall { call_id, name, .. } => match self.calls.iter_mut().find(|call| call.call_id == *call_id) {
                 Some(call) => call.started = Some(event.seq),
                 None => self.calls.push(UnansweredCall { call_id: call_id.clone(), name: name.clone(), started: Some(event.seq) }),

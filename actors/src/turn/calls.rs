@@ -190,13 +190,22 @@ impl Turn {
         Ok(())
     }
 
+    /// Returns why the newest answer of a model to this message ended, on whichever attempt; `None` if there is none.
+    pub fn stop(&self) -> Option<String> {
+        self.look(|fold| fold.serving().stop.clone())?
+    }
+
+    /// Tells whether an answer to this message ran out of output tokens, on whichever attempt.
+    pub fn ran_out(&self) -> bool {
+        self.look(|fold| fold.serving().ran_out).unwrap_or(false)
+    }
+
     /// Returns the tool calls of earlier attempts at this message that a crash cut off and nobody has answered since, in the order in which they were asked for.
     pub fn cut_calls(&self) -> Vec<CutCall> {
         self.look(|fold| {
-            let own = fold.serving().message.as_ref().map(|message| message.id.clone());
             let nodes = fold.surface().nodes();
-            // A turn that notes opened has no message of its own: its calls are those of what was cut off just before it.
-            let from = nodes.iter().rposition(|node| Some(&node.message.id) == own.as_ref()).unwrap_or(0);
+            // A turn that notes opened has its first note in the place of the message.
+            let from = nodes.iter().rposition(|node| node.message.id == self.core.message).unwrap_or(nodes.len());
             let mut asked = std::collections::HashMap::new();
             let mut cut = Vec::new();
             for node in nodes.iter().skip(from) {

@@ -9,6 +9,7 @@ use super::{
     check::{broken, session_id},
     log::bytes,
     node::Liveness,
+    order::Ascending,
     schema,
     tally::{self, Kept},
 };
@@ -157,8 +158,10 @@ pub(super) fn strangers(conn: &Connection, table: &str) -> rusqlite::Result<Vec<
     let mut first = conn.prepare_cached(&format!("SELECT min(sid) FROM {table}"))?;
     let mut known = conn.prepare_cached("SELECT 1 FROM session WHERE sid = ?1")?;
     let mut found = Vec::new();
+    let mut order = Ascending::new("session numbers", None);
     let mut at: Option<i64> = first.query_row([], |row| row.get(0))?;
     while let Some(sid) = at {
+        order.next(sid)?;
         if !known.exists([sid])? {
             found.push(sid);
         }

@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{
     log::{Found, SESSION_COLUMNS, crc_of, header_of},
+    order::Ascending,
     summary,
 };
 use crate::{
@@ -202,8 +203,10 @@ pub(super) fn missing_parents(conn: &Connection) -> rusqlite::Result<Vec<String>
     let mut missing = Vec::new();
     let mut next = conn.prepare_cached("SELECT min(parent_id) FROM session WHERE parent_id > ?1")?;
     let mut known = conn.prepare_cached("SELECT 1 FROM session WHERE id = ?1")?;
+    let mut order = Ascending::new("parents", None);
     let mut at = String::new();
     while let Some(parent) = next.query_row([&at], |row| row.get::<_, Option<String>>(0))? {
+        order.next(parent.clone())?;
         if !known.exists([&parent])? {
             missing.push(parent.clone());
         }

@@ -64,6 +64,7 @@
 //! - [`runtime`]: the facade: [`Runtime`] and its builder. [`store_url`]: which store a URL names. [`seeded`]: runs that a seed repeats.
 //! - [`program`]: program files. [`run`]: plays one until nothing is left to do. [`agent`]: the behaviours that program files name: scripted agents and
 //!   command agents. [`command`]: running one program safely.
+//! - `acp`: playing a program for an editor, by the Agent Client Protocol.
 //! - [`stress`]: a stress run and the audit of what it has left.
 //! - [`actors`]: what is alive. One actor per file.
 //! - [`session`]: what is true on disk. Synchronous; knows no actor.
@@ -76,6 +77,8 @@
 //! - `stress`: the stress run.
 //! - `cli` (default): the `greenroom` program; needs `program` and `stress`.
 
+#[cfg(feature = "acp")]
+pub mod acp;
 #[cfg(feature = "program")]
 pub mod agent;
 #[cfg(feature = "program")]
@@ -91,6 +94,8 @@ mod signals;
 pub mod store_url;
 #[cfg(feature = "stress")]
 pub mod stress;
+#[cfg(feature = "acp")]
+pub mod wire;
 
 pub use greenroom_actors as actors;
 pub use greenroom_actors::{

@@ -70,6 +70,8 @@ pub(crate) enum Verb {
     Check(check::CheckArgs),
     Rm(rm::RmArgs),
     Stress(stress::StressArgs),
+    #[cfg(feature = "acp")]
+    Acp(super::acp::AcpArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
     /// Show the help of the program, or of a verb.

@@ -56,6 +56,7 @@ const fn code(name: &'static str, exit: Exit, help: &'static str) -> Code {
 
 /// Every code of greenroom, in alphabetical order.
 pub(crate) const CODES: &[Code] = &[
+    code("ACP_FAILED", Exit::Failed, "start it again: what was accepted goes on; -v says more on stderr"),
     code("ACTIVATION_CLOSING", Exit::Failed, "its epoch is about to end; ask again through its next one"),
     code("ACTIVATION_FAILED", Exit::Failed, "nothing is lost: what was under way is served again; `greenroom log ID` shows what led to it"),
     code(
@@ -122,9 +123,11 @@ pub(crate) const CODES: &[Code] = &[
     code("INDETERMINATE", Exit::Failed, "it may have been done; the same again with the same --message-id is safe"),
     code("INVALID_BOUNDARY", Exit::Usage, "name an event that the session has; `greenroom show ID` says how many there are"),
     code("INVALID_CURSOR", Exit::Usage, "give the cursor exactly as the page before printed it"),
+    code("INVALID_CWD", Exit::Usage, "a client names an absolute folder"),
     code("INVALID_ID", Exit::Usage, "an id has 1 to 512 bytes and no NUL character"),
     code("INVALID_LABEL", Exit::Usage, "a label has 1 to 200 characters, none of them a control, line-separator or bidi character"),
     code("INVALID_PREFIX", Exit::Failed, "the provider has a mistake: what it hands over is no beginning of a log; the message says why"),
+    code("INVALID_PROMPT", Exit::Usage, "a prompt has text, links and resources of text, and at least one of them"),
     code("MESSAGE_EMPTY", Exit::Usage, "give a text, or `-` to read it from stdin"),
     code("MESSAGE_ID_CONFLICT", Exit::NotAllowed, "choose another --message-id, or send the same text"),
     code("MESSAGE_TOO_LARGE", Exit::Usage, "send at most 16 MiB; put more into a file and send its path"),
@@ -333,7 +336,9 @@ mod tests {
             if line.contains("fn code(") {
                 in_code = true;
             }
-            let makes = ["code: \"", "TurnEnd::error(\"", "TurnError::new(\"", "Failure::new(\"", "code!(\""].iter().any(|make| line.contains(make));
+            let makes = ["code: \"", "TurnEnd::error(\"", "TurnError::new(\"", "Failure::new(\"", "Fault::params(\"", "code!(\""]
+                .iter()
+                .any(|make| line.contains(make));
             if in_code || makes {
                 found.extend(line.split('"').skip(1).step_by(2).filter(|word| is_code(word)).map(str::to_owned));
             }

@@ -24,6 +24,12 @@ pub(crate) fn main() -> ExitCode {
         return help(verb.as_deref(), &arguments);
     }
     let store_typed = matches.value_source("store") == Some(ValueSource::CommandLine);
+    let mut line = line;
+    #[cfg(feature = "acp")]
+    if matches!(line.verb, Verb::Acp(_)) {
+        // stdout is the protocol's.
+        line.global.json = false;
+    }
     let mut terminal = Terminal::new(&line.global);
     let done = start_log(&line.global).and_then(|()| execute(&line, store_typed, &mut terminal)).and_then(|exit| terminal.flush().map(|()| exit));
     match done {
@@ -59,6 +65,8 @@ fn execute(line: &CommandLine, store_typed: bool, terminal: &mut Terminal) -> Re
         Verb::Export(args) => args.execute(&url, terminal)?,
         Verb::Import(args) => args.execute(&url, terminal)?,
         Verb::Rm(args) => args.execute(&url, terminal)?,
+        #[cfg(feature = "acp")]
+        Verb::Acp(args) => args.execute(&url)?,
         Verb::Check(args) => args.execute(&url, terminal)?,
     }
     Ok(ExitCode::SUCCESS)

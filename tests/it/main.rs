@@ -1,6 +1,8 @@
 //! The integration tests, in one binary. Modules are named for behaviour.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test fails by panicking, also in its helpers")]
 
+#[cfg(all(feature = "acp", feature = "cli", feature = "sqlite"))]
+mod acp;
 #[cfg(feature = "sqlite")]
 mod audit;
 #[cfg(all(feature = "cli", feature = "sqlite"))]

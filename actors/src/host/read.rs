@@ -5,7 +5,7 @@ use greenroom_session::{
     event::Event,
     fold::Fold,
     id::{MessageId, Seq, SessionId},
-    store::{LoadError, Log, MessageState, StoreError},
+    store::{LoadError, Log, MessageState, Reader, StoreError, Traced},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -167,6 +167,26 @@ impl Host {
     /// Changes nothing.
     pub async fn digest(&self) -> Result<StoreDigest, DigestError> {
         self.services().readers.read(StoreDigest::of).await
+    }
+
+    /// Returns when the newest event of a session was written, in milliseconds since the Unix epoch. Costs the same whatever the length of its log.
+    ///
+    /// # Errors
+    /// [`LoadError`] if there is no such session, its newest event is damaged, or the store failed.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn last_written(&self, session: &SessionId) -> Result<Option<u64>, LoadError> {
+        let id = session.clone();
+        let services = self.services();
+        let read = services.readers.read(move |reader: &mut dyn Reader| {
+            let header = reader.header(&id)?.ok_or_else(|| LoadError::NotFound(id.clone()))?;
+            let traced = Traced { id: id.clone(), created_at: header.created_at, header: Ok(header) };
+            let described = reader.describe(std::slice::from_ref(&traced), false)?.pop().unwrap_or_else(|| Err(LoadError::NotFound(id.clone())))?;
+            let newest = described.head.next_seq.saturating_sub(1);
+            Ok::<_, LoadError>(reader.events(&id, newest, 1)?.pop().map(|event| event.time))
+        });
+        read.await
     }
 
     /// Tells where a message stands; `None` if it was never accepted.

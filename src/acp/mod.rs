@@ -17,7 +17,6 @@ mod house;
 mod list;
 mod options;
 mod outlet;
-#[cfg(feature = "program")]
 mod play;
 mod prompt;
 mod prompts;
@@ -32,7 +31,6 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use options::Options;
-#[cfg(feature = "program")]
 pub use play::play;
 
 use crate::{
@@ -54,7 +52,6 @@ pub enum AcpError {
     #[error("the connection failed: {0}")]
     Protocol(String),
     /// The program cannot be played, or a signal ended it.
-    #[cfg(feature = "program")]
     #[error(transparent)]
     Program(#[from] crate::run::RunError),
 }
@@ -64,7 +61,6 @@ impl AcpError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Protocol(_) => "ACP_FAILED",
-            #[cfg(feature = "program")]
             Self::Program(error) => error.code(),
         }
     }

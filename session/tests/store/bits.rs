@@ -1,6 +1,7 @@
 //! Every bit of a small store flipped in turn: each flip is harmless, an error or a diagnostic, and what it has changed is named by a check.
 //!
 //! `GREENROOM_STRIDE=1` flips every bit; without it every so-manieth is flipped, by a stride that meets every bit of a byte and every place of a page.
+//! `GREENROOM_FROM=N` begins at the Nth bit of a file, to go on after one that was found.
 
 use std::{
     collections::BTreeMap,
@@ -189,7 +190,10 @@ fn write_on(store: Result<Box<dyn Store>, StoreError>, records: &Records, what: 
         }
         if let (true, Ok(waiting)) = (accepted.contains(&id), reader.inbox(&sid(id), 10)) {
             let ids: Vec<String> = waiting.iter().map(|record| record.message.id.to_string()).collect();
-            assert!(ids.last().is_some_and(|last| last == "late"), "{}: {id} has accepted a message that is not there: {ids:?}", what());
+            // A write may go over what a page's own bookkeeping no longer knows of, as the entries of an index: SQLite sees that afterwards.
+            let mut is_named = || named(&mut *reader).map_or(true, |found| found.iter().any(|finding| finding.class.severity().is_fault()));
+            let is_last = ids.last().is_some_and(|last| last == "late");
+            assert!(is_last || is_named(), "{}: {id} has accepted a message that is not there, and no word of it: {ids:?}", what());
         }
     }
 }
@@ -202,7 +206,8 @@ fn stride(default: usize) -> usize {
 fn flip(path: &Path, stride: usize, mut judge: impl FnMut(usize)) {
     let whole = fs::read(path).unwrap();
     let mut bytes = whole.clone();
-    for bit in (0..whole.len() * 8).step_by(stride) {
+    let from = std::env::var("GREENROOM_FROM").map_or(0, |text| text.parse().unwrap());
+    for bit in (from..whole.len() * 8).step_by(stride) {
         bytes[bit / 8] ^= 1 << (bit % 8);
         fs::write(path, &bytes).unwrap();
         judge(bit);

@@ -15,6 +15,7 @@ mod disposal;
 mod drain;
 mod files;
 mod follow_up;
+mod forged;
 mod fork;
 mod giving_up;
 mod in_the_way;

@@ -64,6 +64,7 @@
 //! - [`runtime`]: the facade: [`Runtime`] and its builder. [`store_url`]: which store a URL names. [`seeded`]: runs that a seed repeats.
 //! - [`program`]: program files. [`run`]: plays one until nothing is left to do. [`agent`]: the behaviours that program files name: scripted agents and
 //!   command agents. [`command`]: running one program safely.
+//! - [`tool`]: what a model may call: the tools of the runtime, functions and commands.
 //! - [`stress`]: a stress run and the audit of what it has left.
 //! - [`actors`]: what is alive. One actor per file.
 //! - [`session`]: what is true on disk. Synchronous; knows no actor.
@@ -80,6 +81,7 @@
 pub mod agent;
 #[cfg(feature = "program")]
 pub mod command;
+pub mod model;
 #[cfg(feature = "program")]
 pub mod program;
 #[cfg(feature = "program")]
@@ -91,6 +93,7 @@ mod signals;
 pub mod store_url;
 #[cfg(feature = "stress")]
 pub mod stress;
+pub mod tool;
 
 pub use greenroom_actors as actors;
 pub use greenroom_actors::{

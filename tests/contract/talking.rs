@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
+    os::unix::process::ExitStatusExt as _,
+    path::Path,
     pin::Pin,
+    process::Command,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -15,17 +18,22 @@ use greenroom::{
     Runtime, RuntimeBuilder,
     actors::{Host, Occurrence, host::NewRoot, occurrence::Chunk},
     model::{Model, ModelAgent, ModelError, ModelErrorCode, ModelEvent, ModelOptions, ModelRequest, RetryPolicy, Stop, Usage},
-    tool::{Tool, ToolCall, ToolError, ToolMode, ToolOutput, Tools},
+    tool::{ReportTool, SendMessageTool, SubagentConfig, SubagentTool, Tool, ToolCall, ToolError, ToolMode, ToolOutput, Tools},
 };
 use greenroom_session::{
+    descriptor::Mode,
     event::{Body, Event, Role, TurnEnd},
     id::SessionId,
     message::{Block, text_of},
+    store::{Store, jsonl::JsonlStore, sqlite::SqliteStore},
 };
+use rustix::process::{Signal, getpid, kill_process};
 use tokio::sync::Notify;
 
 use crate::{
-    publish::events,
+    publish::{events, sound},
+    watched::Watch,
+    watched_store::WatchedStore,
     world::{World, mid, sid},
 };
 
@@ -594,4 +602,159 @@ async fn a_window_that_fills_is_compacted_and_the_agent_goes_on_with_the_summary
     }
     assert!(desk.told().contains(&"compacted".to_owned()), "{:?}", desk.told());
     assert_eq!(desk.ends().last(), Some(&TurnEnd::Completed));
+}
+
+const STORE: &str = "GREENROOM_TEST_TALK";
+const MOMENT: &str = "GREENROOM_TEST_TALK_MOMENT";
+
+/// A family of model agents: the first looks at something, delegates, sends, looks again and answers; its child reports. What each has done to the world stands in a file.
+fn family(side: &Path) -> (Scripted, impl Fn(&Tools, &Runtime) + use<>) {
+    let model = Scripted::new(|request, _| {
+        if request.system.as_deref() == Some("child") {
+            return match steps(request) {
+                0 => vec![call("r", "report", "{\"output\": \"found\"}"), end(Stop::ToolUse)],
+                _ => says("reported"),
+            };
+        }
+        let blocks = || request.messages.iter().flat_map(|message| &message.content);
+        let asked = |id: &str| blocks().any(|block| matches!(block, Block::ToolCall { id: known, .. } if known == id));
+        let child = blocks().find_map(|block| match block {
+            Block::ToolResult { text, .. } => text.strip_prefix("started subagent ").map(str::to_owned),
+            _ => None,
+        });
+        let delegates = "{\"description\": \"finds things\", \"prompt\": \"find\", \"run_in_background\": true}";
+        match child {
+            _ if !asked("l1") => vec![call("l1", "look", "{}"), call("p1", "ping", "{}"), end(Stop::ToolUse)],
+            _ if !asked("d1") => vec![call("d1", "subagent", delegates), end(Stop::ToolUse)],
+            Some(child) if !asked("s1") => {
+                vec![call("s1", "send_message", &format!("{{\"subagent_id\": {child:?}, \"message\": \"more\"}}")), end(Stop::ToolUse)]
+            }
+            _ if !asked("l2") => vec![call("l2", "look", "{}"), end(Stop::ToolUse)],
+            _ => says("well done"),
+        }
+    });
+    let side = side.to_owned();
+    let note = move |name: &'static str| {
+        let side = side.clone();
+        move |id: String| {
+            let side = side.clone();
+            async move {
+                use std::io::Write as _;
+                let mut file = std::fs::OpenOptions::new().append(true).create(true).open(side).unwrap();
+                writeln!(file, "{name} {id}").unwrap();
+                Ok(ToolOutput::text(format!("{name} is well")))
+            }
+        }
+    };
+    let tools = move |tools: &Tools, runtime: &Runtime| {
+        let background = SubagentConfig { agent: Some("child".into()), mode: Mode::Continuable, ..SubagentConfig::default() };
+        add(tools, runtime, does("look", note("look")));
+        add(tools, runtime, Does { repeatable: true, ..does("ping", note("ping")) });
+        add(tools, runtime, SubagentTool::new(background));
+        add(tools, runtime, SendMessageTool::new());
+        add(tools, runtime, ReportTool::new());
+    };
+    (model, tools)
+}
+
+async fn go_on(store: Arc<dyn Store>, side: &Path) {
+    let (model, load) = family(side);
+    let tools = Tools::default();
+    let agent = |persona: Option<&str>| {
+        let mut options = options();
+        options.persona = persona.map(str::to_owned);
+        ModelAgent::new(Arc::new(model.clone()), tools.clone(), options)
+    };
+    let (talker, child) = (agent(None), agent(Some("child")));
+    let runtime = World::builder().behavior("talker", move || talker.clone()).behavior("child", move || child.clone()).start(store).await.unwrap();
+    load(&tools, &runtime);
+    let host = runtime.host();
+    let root = host.root(NewRoot { id: Some(sid("r")), ..NewRoot::new("talker", "a desk") }).await.unwrap();
+    host.send(root.id(), "go", Some(mid("go"))).await.unwrap();
+    host.recover(None).await.unwrap();
+    assert_eq!(root.quiescent().await.unwrap(), []);
+    drop(root);
+    runtime.shutdown().await;
+}
+
+/// The process that is killed: run by the tests below, and by nobody else.
+#[tokio::test]
+#[ignore = "the other process of other tests"]
+async fn a_process_whose_models_talk_and_that_may_be_killed() {
+    let (Ok(path), Ok(moment)) = (std::env::var(STORE), std::env::var(MOMENT)) else { return };
+    let path = Path::new(&path);
+    let store: Arc<dyn Store> = if path.is_dir() { Arc::new(JsonlStore::open(path).unwrap()) } else { Arc::new(SqliteStore::open_existing(path).unwrap()) };
+    let watch = Watch::default();
+    let left = AtomicUsize::new(moment.parse().unwrap());
+    watch.around_commits(move || {
+        if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            kill_process(getpid(), Signal::KILL).unwrap();
+        }
+    });
+    go_on(Arc::new(WatchedStore { store, watch }), &path.with_extension("side")).await;
+}
+
+fn is_killed_at(world: &World, moment: usize) -> bool {
+    let mut process = Command::new(std::env::current_exe().unwrap());
+    process.args(["--exact", "talking::a_process_whose_models_talk_and_that_may_be_killed", "--ignored", "--nocapture"]);
+    let output = process.env(STORE, world.path()).env(MOMENT, moment.to_string()).output().unwrap();
+    assert!(output.status.success() || output.status.signal() == Some(9), "{output:?}");
+    output.status.signal().is_some()
+}
+
+async fn a_talk_that_is_cut_off_anywhere_goes_on_from_its_last_durable_step(kind: fn() -> World, stride: usize) {
+    let (mut killed, mut unknown) = (0, 0);
+    for moment in (1..).step_by(stride) {
+        let world = kind();
+        drop(world.plain());
+        world.close();
+        let side = world.path().with_extension("side");
+        let was_killed = is_killed_at(&world, moment);
+        // The process that goes on does not get to the end either.
+        let second = 1 + moment * 5 % 19;
+        killed += usize::from(was_killed) + usize::from(was_killed && is_killed_at(&world, second));
+        go_on(world.store(), &side).await;
+        let when = format!("killed at {moment} and {second}");
+        let done = std::fs::read_to_string(&side).unwrap();
+        let times = |what: &str| done.lines().filter(|line| *line == what).count();
+        assert!(times("look l1") <= 1 && times("look l2") <= 1, "{when}: a tool that must not run twice did: {done}");
+        assert!(times("ping p1") >= 1, "{when}: a tool that may run twice did not run: {done}");
+        let log = events(&world, "r");
+        let told: Vec<String> = log.iter().filter_map(|event| told(&event.body)).collect();
+        assert_eq!(told.iter().filter(|line| line.starts_with("model") && line.contains(" 1 calls")).count(), 3, "{when}: {told:#?}");
+        assert_eq!(told.iter().filter(|line| line.starts_with("model") && line.contains(" 2 calls")).count(), 1, "{when}: {told:#?}");
+        // What stands for each call in the end: a result, or for a tool that must not run twice that nobody knows.
+        let folded = world.reader().folded(&sid("r")).unwrap();
+        for message in folded.surface().messages() {
+            for block in &message.content {
+                let Block::ToolResult { call_id, text, is_error } = block else { continue };
+                let looked = call_id.starts_with('l');
+                unknown += usize::from(looked && *is_error);
+                assert!(!is_error || (looked && text.contains("is unknown")), "{when}: {call_id}: {text}");
+            }
+        }
+        assert_eq!(folded.last_said().map(|said| text_of(&said.content)).as_deref(), Some("well done"), "{when}");
+        let children = world.reader().children(Some(&sid("r")), None, 9).unwrap();
+        let [child] = &*children else { panic!("{when}: {children:?}") };
+        let served: Vec<String> =
+            events(&world, child.id.as_str()).iter().filter_map(|event| self::told(&event.body)).filter(|line| line.starts_with("user")).collect();
+        assert_eq!(served, ["user: find", "user: more"], "{when}");
+        let reports = told.iter().filter(|line| *line == "user: found").count();
+        assert_eq!(reports, 2, "{when}: {told:#?}");
+        sound(&world);
+        if !was_killed {
+            break;
+        }
+    }
+    assert!(killed > 10 && unknown > 0, "{killed}, {unknown}");
+}
+
+#[tokio::test]
+async fn a_talk_that_is_cut_off_anywhere_goes_on_from_its_last_durable_step_in_a_database() {
+    a_talk_that_is_cut_off_anywhere_goes_on_from_its_last_durable_step(World::sqlite, 5).await;
+}
+
+#[tokio::test]
+async fn a_talk_that_is_cut_off_anywhere_goes_on_from_its_last_durable_step_in_a_folder() {
+    a_talk_that_is_cut_off_anywhere_goes_on_from_its_last_durable_step(World::jsonl, 7).await;
 }

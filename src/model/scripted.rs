@@ -15,6 +15,8 @@ use tokio::sync::Notify;
 
 use super::{Model, ModelError, ModelErrorCode, ModelEvent, ModelRequest, ModelStream, Stop, Usage};
 
+type Script = dyn Fn(&ModelRequest) -> Result<ScriptedAnswer, ModelError> + Send + Sync;
+
 /// A model that says what it was told to say, without a network.
 ///
 /// A list of answers is gone through by how many answers the request has in it already, so that it goes on in the right place after a restart, and several
@@ -37,7 +39,7 @@ use super::{Model, ModelError, ModelErrorCode, ModelEvent, ModelRequest, ModelSt
 /// ```
 #[derive(Clone)]
 pub struct ScriptedModel {
-    script: Arc<dyn Fn(&ModelRequest) -> Result<ScriptedAnswer, ModelError> + Send + Sync>,
+    script: Arc<Script>,
     requests: Arc<Mutex<Vec<ModelRequest>>>,
 }
 

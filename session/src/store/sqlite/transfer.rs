@@ -83,7 +83,7 @@ impl Batch<'_> {
         }
         self.take_alias(header.parent.as_ref(), id, &verdict)?;
         // A refusal from here on would leave what was written.
-        let replaces = replaced.is_some();
+        let was_there = replaced.is_some();
         if let Some((sid, parent)) = replaced {
             self.erase(sid)?;
             self.memory.sessions.remove(id);
@@ -100,7 +100,7 @@ impl Batch<'_> {
             self.insert_line(id, found.sid, line, body)?;
         }
         self.enter_session(id, found, Summary { head, verdict })?;
-        if replaces {
+        if was_there {
             // What was there may have been counted or not.
             self.memory.tally = tally::rebuild(self.conn)?;
         }

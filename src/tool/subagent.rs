@@ -1,5 +1,7 @@
 //! Delegating to a child.
 
+use std::fmt;
+
 use futures::future::BoxFuture;
 use greenroom_actors::{
     Delegate, Host, OneShotResult, OneShotRun, Turn,
@@ -102,10 +104,17 @@ impl Default for SubagentConfig {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct SubagentTool {
     config: SubagentConfig,
-    host: Option<Host>,
+    /// What its provider can do now. No host: that would keep the runtime whose behaviours have this tool.
+    provider: Option<Box<dyn Fn() -> Option<Capabilities> + Send + Sync>>,
+}
+
+impl fmt::Debug for SubagentTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubagentTool").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -124,13 +133,13 @@ struct Arguments {
 impl SubagentTool {
     /// Makes the tool.
     pub fn new(config: SubagentConfig) -> Self {
-        Self { config, host: None }
+        Self { config, provider: None }
     }
 
     /// Returns what its provider can do; `None` while there is none of this name.
     fn capabilities(&self) -> Option<Capabilities> {
-        match &self.host {
-            Some(host) => host.provider(&self.config.provider),
+        match &self.provider {
+            Some(now) => now(),
             None => Some(Capabilities { inherits: self.config.provider == FORK, ..Capabilities::all() }),
         }
     }
@@ -246,7 +255,7 @@ impl Tool for SubagentTool {
             let need = format!("a provider that does more: {:?} does not support {lacking}", self.config.provider);
             return Err(ToolLoadError::Needs { tool: self.config.name.clone(), need });
         }
-        self.host = Some(host.clone());
+        self.provider = Some(host.watch_provider(&self.config.provider));
         Ok(())
     }
 

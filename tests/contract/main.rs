@@ -42,6 +42,8 @@ mod runs;
 mod settlement;
 mod setup;
 mod supervision;
+mod tools;
+mod tools_delegating;
 mod watched;
 mod watched_store;
 mod world;

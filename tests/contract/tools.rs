@@ -462,7 +462,8 @@ async fn a_call_that_is_made_again_after_a_restart_is_the_same_acceptance(world:
         world.close_after(runtime).await;
     }
     assert_eq!(world.reader().children(Some(&sid("c")), None, 9).unwrap().len(), 3, "d and one child for each call");
-    assert_eq!(story(&events(world, "d")), ["turn 1", "say heard", "completed"]);
+    assert_eq!(heard(world, "d").len(), 1);
+    assert_eq!(story(&events(world, "d")).last().unwrap(), "completed");
     let reports = heard(world, "r").into_iter().filter(|(_, source)| matches!(source, Source::SubagentReport { .. }));
     assert_eq!(reports.count(), 1);
     assert_eq!(story(&events(world, "c")).iter().filter(|line| *line == "disposed").count(), 2);

@@ -278,8 +278,9 @@ async fn a_one_shot_child_in_the_background_tells_its_parent_when_it_is_done(wor
     let told = heard(world, "r");
     let notes: Vec<_> = told.iter().filter_map(|(text, source)| matches!(source, Source::SubagentSettled { .. }).then_some(text.as_str())).collect();
     assert_eq!(notes.len(), 2, "{told:?}");
-    assert!(notes[0].contains("(a bad look) has settled: its last turn failed with NO_LAMP."), "{notes:?}");
-    assert_eq!(notes[1], format!("Subagent {task} (a look) has settled: its last turn completed. Its last message:\nseen"));
+    assert!(notes.iter().any(|note| note.contains("(a bad look) has settled: its last turn failed with NO_LAMP.")), "{notes:?}");
+    let seen = format!("Subagent {task} (a look) has settled: its last turn completed. Its last message:\nseen");
+    assert!(notes.contains(&seen.as_str()), "{notes:?}");
     let turns = story(&events(world, "r"));
     assert!(turns.len() > 3 && turns.last().unwrap() == "completed", "the note woke its parent: {turns:?}");
     runtime.shutdown().await;

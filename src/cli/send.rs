@@ -178,7 +178,13 @@ impl Sent {
     /// turn.
     fn wait(&self, url: &StoreUrl, timeout: Option<Duration>, terminal: &mut Terminal) -> Result<(), Failure> {
         let mut reader = store::reader(url)?;
-        let served = until_served(&mut LogReader::new(&mut *reader, self.receiver.clone(), 0), &self.id, timeout)?;
+        let unserved = || {
+            terminal.remark(format_args!(
+                "message {} is accepted and still waits for its turn; if nobody runs the session, `greenroom run FILE.toml --root ROOT` does",
+                Escaped(self.id.as_str())
+            ));
+        };
+        let served = until_served(&mut LogReader::new(&mut *reader, self.receiver.clone(), 0), &self.id, timeout, unserved)?;
         let fail = |code: &str, what: String| Failure::new(code.to_owned(), what).fact("message_id", json!(self.id));
         match served {
             Served::Ended { turn, reason, answer } => {

@@ -15,6 +15,9 @@ use super::{failure::Failure, log::LogReader};
 /// How often the log is looked at.
 const POLL: Duration = Duration::from_millis(50);
 
+/// How long a message may wait for its turn before whoever waits for it is told that nobody may be there to serve it.
+const QUIET: Duration = Duration::from_secs(2);
+
 /// Lets time pass between two looks.
 #[derive(Debug)]
 pub(crate) struct Pause(tokio::runtime::Runtime);
@@ -54,17 +57,21 @@ pub(crate) enum Served {
     },
 }
 
-/// Follows a log until a message has been served, or the time is over.
-pub(crate) fn until_served(log: &mut LogReader<'_>, message: &MessageId, timeout: Option<Duration>) -> Result<Served, Failure> {
+/// Follows a log until a message has been served, or the time is over. `unserved` is called once if no turn has begun for a while.
+pub(crate) fn until_served(log: &mut LogReader<'_>, message: &MessageId, timeout: Option<Duration>, unserved: impl FnOnce()) -> Result<Served, Failure> {
     let began = Instant::now();
     let mut pause = Pause::new()?;
     let mut watch = Watch { message, turn: None, answer: None };
+    let mut unserved = Some(unserved);
     loop {
         let events = log.more()?;
         if let Some(served) = events.iter().find_map(|event| watch.see(event)) {
             return Ok(served);
         }
         if events.is_empty() {
+            if watch.turn.is_none() && began.elapsed() >= QUIET {
+                unserved.take().into_iter().for_each(|unserved| unserved());
+            }
             let left = timeout.map_or(POLL, |timeout| timeout.saturating_sub(began.elapsed()));
             if left.is_zero() {
                 return Ok(Served::NotYet { turn: watch.turn });

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Tool, ToolCall, ToolError, ToolLoadError, ToolOutput, schema_of};
-use crate::model::ToolSpec;
+use crate::model::{MODEL_REFUSED, ToolSpec};
 
 /// How a delegation tool delegates.
 ///
@@ -296,16 +296,13 @@ fn judge(child: &SessionId, result: OneShotResult) -> Result<ToolOutput, ToolErr
         }
         TurnEnd::MaxTokens => ("SUBAGENT_TOKEN_LIMIT", "ran out of output tokens".to_owned()),
         TurnEnd::Aborted { .. } => ("SUBAGENT_CANCELLED", "was cancelled".to_owned()),
-        TurnEnd::Error { code, message } if code == DECLINED => ("SUBAGENT_DECLINED", format!("declined: {message}")),
+        TurnEnd::Error { code, message } if code == MODEL_REFUSED => ("SUBAGENT_DECLINED", format!("declined: {message}")),
         TurnEnd::Error { code, message } => ("SUBAGENT_FAILED", format!("failed with {code}: {message}")),
         other => ("SUBAGENT_ABNORMAL", format!("ended abnormally: {}", other.as_str())),
     };
     let said = if text.is_empty() { String::new() } else { format!("; it had said: {}", excerpt(&text)) };
     Err(ToolError::named("SubagentError", code, format!("subagent {child} {became}{said}")))
 }
-
-/// The code with which a turn fails whose model refuses to answer.
-const DECLINED: &str = "MODEL_REFUSED";
 
 /// Most of a child's words that stand in an error, in characters.
 const QUOTED_CHARS: usize = 2_000;
@@ -334,7 +331,7 @@ mod tests {
             (TurnEnd::MaxTokens, "It", "SUBAGENT_TOKEN_LIMIT", "Error: subagent c ran out of output tokens; it had said: It"),
             (TurnEnd::Aborted { cause: "user".into() }, "", "SUBAGENT_CANCELLED", "Error: subagent c was cancelled"),
             (TurnEnd::error("NO_PAPER", "none"), "", "SUBAGENT_FAILED", "Error: subagent c failed with NO_PAPER: none"),
-            (TurnEnd::error(DECLINED, "not this"), "", "SUBAGENT_DECLINED", "Error: subagent c declined: not this"),
+            (TurnEnd::error(MODEL_REFUSED, "not this"), "", "SUBAGENT_DECLINED", "Error: subagent c declined: not this"),
             (TurnEnd::Interrupted, "", "SUBAGENT_ABNORMAL", "Error: subagent c ended abnormally: interrupted"),
         ] {
             let error = judged(outcome, said).unwrap_err();

@@ -1,5 +1,10 @@
 //! `greenroom send`.
 
+use std::{
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
+
 use greenroom::session::{
     descriptor::{Descriptor, Mode},
     message::{MessageKind, Source},
@@ -102,6 +107,23 @@ fn a_wait_for_nobody_times_out_with_its_place_and_a_hint() {
     assert_eq!((again.exit, &again.json()["message_id"], &again.json()["error"]["code"]), (3, &json!("m-1"), &json!("TIMED_OUT")));
     assert_eq!(again.json()["position"], 2, "the same message has kept its place");
     assert_eq!(desk.run(&["send", "child-1", "hello", "--timeout", "1s"]).exit, 2, "a timeout of nothing");
+}
+
+#[test]
+fn whoever_waits_where_nobody_runs_the_session_is_told_so_and_gets_the_answer_when_somebody_does() {
+    let desk = Desk::new();
+    desk.write("story.toml", PROGRAM);
+    let ran = desk.run(&["run", "story.toml", "--json"]);
+    let root = ran.json()["root"].as_str().unwrap().to_owned();
+    let child = desk.run(&["list", &root]).out.split(' ').next().unwrap().to_owned();
+    let mut waits = desk.command(&["send", &child, "two", "--wait"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(waits.stderr.take().unwrap()).lines();
+    let remark = stderr.next().unwrap().unwrap();
+    assert!(remark.contains("still waits for its turn; if nobody runs the session, `greenroom run FILE.toml --root ROOT` does"), "{remark}");
+    assert_eq!(desk.run(&["run", "story.toml", "--root", &root]).exit, 0);
+    let said = Said::of(&waits.wait_with_output().unwrap());
+    assert_eq!((said.exit, redact(&said.out).as_str()), (0, "message queued as the next turn for subagent <id 0>\nsecond\n"), "{said:?}");
+    assert_eq!(stderr.count(), 0, "it is said once");
 }
 
 #[test]

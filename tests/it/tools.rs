@@ -48,8 +48,103 @@ fn tokens(spec: &ToolSpec) -> usize {
 
 #[test]
 fn each_tool_has_its_exact_parameters() {
-    let shown: Vec<_> = all().into_iter().map(|(variant, spec)| format!("{} {variant}\n{}\n", spec.name, pretty(&spec.schema))).collect();
-    insta::assert_snapshot!(shown.join("\n"), @"");
+    let mut shown: Vec<(String, Vec<String>)> = Vec::new();
+    for (variant, spec) in all() {
+        let (schema, name) = (pretty(&spec.schema), format!("{} {variant}", spec.name).trim().to_owned());
+        match shown.iter_mut().find(|(known, _)| *known == schema) {
+            Some((_, names)) => names.push(name),
+            None => shown.push((schema, vec![name])),
+        }
+    }
+    let shown: Vec<_> = shown.into_iter().map(|(schema, names)| format!("{}\n{schema}", names.join("\n"))).collect();
+    insta::assert_snapshot!(shown.join("\n\n"), @r#"
+    subagent as it is by default: one-shot in the background
+    subagent `mode`: continuable in the background
+    subagent `provider`: `fork`
+    {
+      "additionalProperties": false,
+      "properties": {
+        "description": {
+          "description": "What the subagent is for, in 3 to 5 words. It becomes the durable label of the subagent.",
+          "type": "string"
+        },
+        "prompt": {
+          "description": "The whole task. It is the first message of the subagent.",
+          "type": "string"
+        },
+        "run_in_background": {
+          "description": "Whether to go on at once instead of waiting until the subagent is done.",
+          "type": "boolean"
+        }
+      },
+      "required": [
+        "description",
+        "prompt"
+      ],
+      "type": "object"
+    }
+
+    subagent `background`: never
+    {
+      "additionalProperties": false,
+      "properties": {
+        "description": {
+          "description": "What the subagent is for, in 3 to 5 words. It becomes the durable label of the subagent.",
+          "type": "string"
+        },
+        "prompt": {
+          "description": "The whole task. It is the first message of the subagent.",
+          "type": "string"
+        }
+      },
+      "required": [
+        "description",
+        "prompt"
+      ],
+      "type": "object"
+    }
+
+    send_message
+    {
+      "additionalProperties": false,
+      "properties": {
+        "message": {
+          "description": "What the subagent is to do next.",
+          "type": "string"
+        },
+        "subagent_id": {
+          "description": "The id of the subagent, as it was given when it was started or by a list.",
+          "type": "string"
+        }
+      },
+      "required": [
+        "message",
+        "subagent_id"
+      ],
+      "type": "object"
+    }
+
+    list_agents
+    {
+      "properties": {},
+      "type": "object"
+    }
+
+    report
+    {
+      "additionalProperties": false,
+      "properties": {
+        "output": {
+          "description": "What the agent that started you is to know.",
+          "type": "string"
+        }
+      },
+      "required": [
+        "output"
+      ],
+      "type": "object"
+    }
+    "#);
 }
 
 #[test]

@@ -45,6 +45,8 @@ mod setup;
 mod supervision;
 mod talking;
 mod tools;
+#[cfg(feature = "program")]
+mod tools_commands;
 mod tools_delegating;
 mod watched;
 mod watched_store;

@@ -1,4 +1,4 @@
-//! Models: what is asked of one, what it answers, and the agent that works with one.
+//! Models: what is asked of one, what it answers, which there are, and the agent that works with one.
 //!
 //! - [`Model`]: one answer to one [`ModelRequest`], as a stream of [`ModelEvent`]s.
 //! - [`ModelAgent`]: a behaviour that asks a model and does what it asks for.
@@ -8,12 +8,14 @@ mod error;
 mod event;
 mod request;
 mod retry;
+mod scripted;
 
 pub use agent::{ABORTED_BEFORE_DISPATCH, MAX_STEPS, MODEL_MISSING, MODEL_REFUSED, ModelAgent, ModelOptions, Price};
 pub use error::{ModelError, ModelErrorCode};
 pub use event::{ModelEvent, Stop, Usage};
 pub use request::{ModelRequest, ToolSpec};
 pub use retry::RetryPolicy;
+pub use scripted::{ScriptedAnswer, ScriptedModel};
 
 use std::pin::Pin;
 

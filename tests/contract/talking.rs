@@ -447,6 +447,30 @@ async fn a_stream_that_is_cut_off_by_a_cancel_keeps_what_had_come_and_one_that_f
 }
 
 #[tokio::test]
+async fn an_answer_that_a_shutdown_cuts_off_begins_anew_when_the_message_is_served_again() {
+    for world in WORLDS {
+        let mut model = Scripted::new(|_, _| vec![Ok(ModelEvent::Text("Once upon a".into()))]);
+        model.hangs = true;
+        let desk = Desk::open(world(), model, options(), |_, _| ()).await;
+        let mut occurrences = desk.runtime.subscribe();
+        let host = desk.runtime.host();
+        let root = host.root(NewRoot { id: Some(sid("r")), ..NewRoot::new("talker", "a desk") }).await.unwrap();
+        host.send(root.id(), "Tell me.", None).await.unwrap();
+        while !matches!(occurrences.recv().await.unwrap(), Occurrence::Chunk { .. }) {}
+        drop((root, host, occurrences));
+        let Desk { world, runtime, .. } = desk;
+        world.close_after(runtime).await;
+        let desk = Desk::open(world, Scripted::new(|_, _| says("The end.")), options(), |_, _| ()).await;
+        let root = desk.runtime.resume(&sid("r")).await.unwrap();
+        root.quiescent().await.unwrap();
+        let asked = desk.model.asked();
+        assert_eq!(asked.len(), 1);
+        assert_eq!(asked[0].messages.iter().map(|message| text_of(&message.content)).collect::<Vec<_>>(), ["Tell me."]);
+        assert_eq!(desk.ends(), [TurnEnd::Disposed, TurnEnd::Completed]);
+    }
+}
+
+#[tokio::test]
 async fn what_may_pass_is_asked_again_twice_and_what_may_not_is_the_end_of_the_turn_and_not_of_the_agent() {
     for (code, asked) in [
         (ModelErrorCode::EmptyResponse, 3),
@@ -566,9 +590,13 @@ async fn what_is_said_to_an_agent_that_works_is_heard_in_its_next_step() {
 
 #[tokio::test]
 async fn a_window_that_fills_is_compacted_and_the_agent_goes_on_with_the_summary() {
-    let model = Scripted::new(|request, _| {
+    let size = |request: &ModelRequest| request.messages.iter().flat_map(|message| &message.content).map(Block::len).sum::<usize>();
+    let model = Scripted::new(move |request, _| {
         let last = text_of(&request.messages.last().unwrap().content);
-        if last.starts_with("Summarize the conversation") { says("They asked for long stories.") } else { says(&"a long story ".repeat(40)) }
+        let text = if last.starts_with("Summarize the conversation") { "They asked for long stories.".to_owned() } else { "a long story ".repeat(40) };
+        // Counted as most providers count English: four bytes a token.
+        let usage = Usage { input: size(request) as u64 / 4, output: text.len() as u64 / 4, ..Usage::default() };
+        vec![Ok(ModelEvent::Text(text)), Ok(ModelEvent::End { stop: Stop::End, usage })]
     });
     let mut options = options();
     options.window = Some(1_000);
@@ -583,8 +611,7 @@ async fn a_window_that_fills_is_compacted_and_the_agent_goes_on_with_the_summary
     let asked = desk.model.asked();
     let last = asked.last().unwrap();
     assert!(text_of(&last.messages[0].content).starts_with("Summary of the conversation so far:\nThey asked"), "{last:?}");
-    let bytes: usize = last.messages.iter().flat_map(|message| &message.content).map(Block::len).sum();
-    assert!(bytes < 8_000, "{bytes}");
+    assert!(size(last) < 8_000, "{}", size(last));
     // A summary is nobody's answer.
     while let Ok(occurrence) = occurrences.try_recv() {
         assert!(!matches!(&occurrence, Occurrence::Chunk { chunk: Chunk::Text(text), .. } if text.contains("They asked")), "{occurrence:?}");

@@ -151,7 +151,8 @@ impl ModelAgent {
                     return Ok(answer);
                 }
                 Err(Broken::Cancelled(partial)) => {
-                    if !partial.is_empty() {
+                    // Who is cut off by a shutdown serves the message again, and the answer then begins anew.
+                    if !partial.is_empty() && !turn.is_cut_off() {
                         turn.answered(partial.spoken(route, None)).await?;
                     }
                     return Err(cancelled());

@@ -37,12 +37,15 @@ crate::on_every_store!(async
     a_call_that_is_made_again_after_a_restart_is_the_same_acceptance,
 );
 
+/// A call by its id, and what came of it.
+type Told = (String, Result<ToolOutput, ToolError>);
+
 /// Tools, somebody who calls them, and what came of it.
 #[derive(Clone)]
 pub(crate) struct Stage {
     pub(crate) tools: Tools,
     pub(crate) gate: Gate,
-    told: Arc<Mutex<Vec<(String, Result<ToolOutput, ToolError>)>>>,
+    told: Arc<Mutex<Vec<Told>>>,
 }
 
 impl Stage {

@@ -35,8 +35,8 @@ async fn a_command_gets_its_arguments_and_gives_text_or_json_within_its_bounds(w
     let guards = Arc::new(Guards::temporary());
     let add = |name: &str, spec: CommandSpec| CommandTool::new(name, "Runs.", schema(), spec, guards.clone());
     let host = runtime.host();
-    let mut named = sh("env | cut -d= -f1 | sort | tr '\\n' ' '; echo \"$GREENROOM_SESSION $GREENROOM_CALL $COLOUR\"");
-    named.env.insert("COLOUR".into(), "red".into());
+    let mut environment = sh("env | cut -d= -f1 | sort | tr '\\n' ' '; echo \"$GREENROOM_SESSION $GREENROOM_CALL $COLOUR\"");
+    environment.env.insert("COLOUR".into(), "red".into());
     let small = CommandSpec { max_stdout_bytes: 10, ..sh("echo far more than that") };
     let slow = CommandSpec { timeout: Duration::from_millis(20), ..sh("exec sleep 60") };
     for tool in [
@@ -44,7 +44,7 @@ async fn a_command_gets_its_arguments_and_gives_text_or_json_within_its_bounds(w
         add("pick", sh("echo '{\"b\": [1, 2]}'")).json(),
         add("word", sh("echo '\"sunny\"'")).json(),
         add("prose", sh("echo sunny")).json(),
-        add("named", named),
+        add("named", environment),
         add("odd", sh("printf 'a\\377'")),
         add("fails", sh("echo no paper >&2; exit 3")),
         add("small", small),
@@ -53,8 +53,8 @@ async fn a_command_gets_its_arguments_and_gives_text_or_json_within_its_bounds(w
     ] {
         stage.tools.add(&host, tool).unwrap();
     }
-    let names = ["echo", "pick", "word", "prose", "named", "odd", "fails", "small", "slow", "missing"];
-    let mut lines: Vec<_> = names.iter().map(|name| call(name, name, &json!({"text": "a\nb"}))).collect();
+    let all = ["echo", "pick", "word", "prose", "named", "odd", "fails", "small", "slow", "missing"];
+    let mut lines: Vec<_> = all.iter().map(|name| call(name, name, &json!({"text": "a\nb"}))).collect();
     lines.push(call("refused", "echo", &json!({"text": 1})));
     ask(&runtime, "r", &lines).await;
     for (id, text) in [("echo", r#"{"text":"a\nb"}"#), ("pick", r#"{"b":[1,2]}"#), ("word", "sunny")] {

@@ -221,7 +221,7 @@ struct Place {
     floor: u8,
 }
 
-async fn tools(runtime: &Runtime) -> Tools {
+fn tools(runtime: &Runtime) -> Tools {
     let tools = Tools::default();
     let does = function("does", "Does what is wanted.", |wanted: Wanted, caller| async move {
         match wanted.what.as_str() {
@@ -243,7 +243,7 @@ async fn tools(runtime: &Runtime) -> Tools {
 #[tokio::test]
 async fn whatever_a_model_writes_and_a_tool_does_the_call_has_a_result() {
     let runtime = Runtime::builder().open("memory:").await.unwrap();
-    let tools = tools(&runtime).await;
+    let tools = tools(&runtime);
     let what = |what: &str| json!({ "what": what }).to_string();
     for (name, arguments, expected) in [
         ("does", r#"{"what": "knock", "at": {"floor": 3}}"#.to_owned(), "knock on 3 for c1"),
@@ -278,7 +278,7 @@ async fn whatever_a_model_writes_and_a_tool_does_the_call_has_a_result() {
 #[tokio::test]
 async fn a_tool_says_how_it_may_be_called() {
     let runtime = Runtime::builder().open("memory:").await.unwrap();
-    let tools = tools(&runtime).await;
+    let tools = tools(&runtime);
     assert_eq!(["does", "anything", "nothing"].map(|name| tools.mode(None, name, "{}")), [ToolMode::Parallel, ToolMode::Exclusive, ToolMode::Parallel]);
     assert_eq!(["does", "anything"].map(|name| tools.get(name).unwrap().is_repeatable()), [false, true]);
     for name in ["subagent", "send_message", "list_agents", "report"] {

@@ -267,7 +267,7 @@ fn a_session_whose_row_names_another_parent_than_its_header_can_be_brought_back(
         assert_eq!(f.one(Op::Import(import(&before))), Ok(Done::Imported { existing: false }), "{parent}");
         let mut found = Vec::new();
         greenroom_session::check::check(&mut *f.reader(), None, &mut |seen| {
-            found.extend(matches!(seen, greenroom_session::check::Seen::Finding(_)).then_some(seen))
+            found.extend(matches!(seen, greenroom_session::check::Seen::Finding(_)).then_some(seen));
         })
         .unwrap();
         assert_eq!((found, unheld(&lines(&mut *f.reader(), "c1"))), (vec![], unheld(&before)), "{parent}");

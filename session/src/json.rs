@@ -56,6 +56,23 @@ struct Look<'a> {
     key_next: bool,
 }
 
+/// Puts the keys of every object in order. A dependency of whoever links this crate decides whether a map keeps the order in which it was filled, and the
+/// bytes of a creation, which say whether it is the same again, must not depend on that.
+pub(crate) fn in_order(mut value: serde_json::Value) -> serde_json::Value {
+    let mut left = vec![&mut value];
+    while let Some(next) = left.pop() {
+        match next {
+            serde_json::Value::Object(map) => {
+                map.sort_keys();
+                left.extend(map.values_mut());
+            }
+            serde_json::Value::Array(items) => left.extend(items),
+            _ => {}
+        }
+    }
+    value
+}
+
 /// Looks at a JSON text that nests at most `deepest` levels. What is no JSON at all is left to whoever parses it.
 ///
 /// Within `fields` levels no value may be `null`: there, a field that is absent and one that is null are the same.
@@ -212,6 +229,23 @@ mod tests {
             Ok(()) => None,
             Err(Flaw::Lossy(loss)) => Some(loss.to_string()),
             Err(Flaw::TooDeep) => Some("too deep".into()),
+        }
+    }
+
+    #[test]
+    fn keys_are_put_in_order_at_every_depth_and_lists_stay_as_they_are() {
+        let text = r#"{"b":[{"z":1,"y":[3,2]}],"a":{"d":null,"c":{}}}"#;
+        let value: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(in_order(value.clone()).to_string(), r#"{"a":{"c":{},"d":null},"b":[{"y":[3,2],"z":1}]}"#);
+        assert_eq!(in_order(value.clone()), value);
+        let mut deep = Value::Null;
+        for _ in 0..10_000 {
+            deep = Value::Array(vec![deep]);
+        }
+        deep = in_order(deep);
+        // Its drop would exhaust the stack.
+        while let Value::Array(mut items) = deep {
+            deep = items.pop().unwrap();
         }
     }
 

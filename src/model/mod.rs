@@ -1,9 +1,11 @@
-//! Models: what is asked of one, what it answers, and which there are.
+//! Models: what is asked of one, what it answers, which there are, and the agent that works with one.
 //!
 //! - [`Model`]: one answer to one [`ModelRequest`], as a stream of [`ModelEvent`]s.
 //! - `GenaiModel` (feature `models`): the models of real providers. [`ScriptedModel`]: one that says what it was told to say. [`Recorder`] and [`ReplayModel`]: what a model
 //!   has said, written down and said again.
+//! - [`ModelAgent`]: a behaviour that asks a model and does what it asks for.
 
+mod agent;
 mod error;
 mod event;
 #[cfg(feature = "models")]
@@ -15,6 +17,7 @@ mod request;
 mod retry;
 mod scripted;
 
+pub use agent::{ABORTED_BEFORE_DISPATCH, MAX_STEPS, MODEL_MISSING, MODEL_REFUSED, ModelAgent, ModelOptions, Price};
 pub use error::{ModelError, ModelErrorCode};
 pub use event::{ModelEvent, Stop, Usage};
 #[cfg(feature = "models")]

@@ -43,6 +43,7 @@ mod runs;
 mod settlement;
 mod setup;
 mod supervision;
+mod talking;
 mod watched;
 mod watched_store;
 mod world;

@@ -405,3 +405,20 @@ fn what_a_database_that_is_gone_had_in_its_log_is_not_brought_into_a_new_one() {
     let new = SqliteStore::open(&path).unwrap();
     assert!(new.reader().unwrap().find("", 9).unwrap().is_empty());
 }
+
+#[test]
+fn a_trigger_of_another_program_changes_nothing_of_what_is_written() {
+    let f = Fixture::sqlite();
+    f.root("r");
+    let raw = Connection::open(f.path()).unwrap();
+    raw.execute_batch(
+        "CREATE TRIGGER t AFTER INSERT ON inbox BEGIN DELETE FROM inbox; END; CREATE TRIGGER u BEFORE INSERT ON event BEGIN SELECT RAISE(IGNORE); END",
+    )
+    .unwrap();
+    f.accept("r", turn("m0")).unwrap();
+    f.open("r", Some(1));
+    f.accept("r", turn("m1")).unwrap();
+    let head = f.describe("r").unwrap().head;
+    assert_eq!((head.pending_turns, head.open.is_some(), head.next_order), (1, true, 2), "one was claimed, and the other waits: {head:?}");
+    assert_eq!(f.load("r").events.len(), usize::try_from(head.next_seq).unwrap());
+}

@@ -59,7 +59,7 @@ impl GenaiModel {
     pub fn new(endpoint: Endpoint) -> Result<Self, EndpointError> {
         let (url, is_here) = endpoint.checked_url()?;
         // Whichever is there first stays: that another part of the process has installed one is as good.
-        let _: Result<(), _> = rustls::crypto::ring::default_provider().install_default();
+        drop(rustls::crypto::ring::default_provider().install_default());
         // A redirection would take the key and the conversation elsewhere.
         let mut http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).connect_timeout(endpoint.timeouts.connect).tcp_nodelay(true);
         if is_here {

@@ -193,6 +193,3 @@ fn object(arguments: &str) -> Value {
         _ => json!({"INVALID_JSON": arguments}),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -20,7 +20,13 @@ use super::{
     view::View,
     writer::Writer,
 };
-use crate::{codec::DecodeError, id::SessionId, place::EXTENSION, repair::Quarantine, store::StoreError};
+use crate::{
+    codec::DecodeError,
+    id::SessionId,
+    place::EXTENSION,
+    repair::Quarantine,
+    store::{StoreError, partial},
+};
 
 /// Longest mark that is read. One names some classes.
 const MAX_MARK: u64 = 64 * 1024;
@@ -48,16 +54,24 @@ pub(super) fn disowned(quarantine: &Quarantine) -> DecodeError {
     DecodeError::Quarantined(quarantine.to_string())
 }
 
-/// Copies the files of sessions into a folder that is not there yet, each under its own name in its own folder.
+/// Copies the files of sessions into a folder that is not there yet, each under its own name in its own folder. The folder gets its name when it is whole.
 pub(super) fn backup(view: &View, to: &Path, sessions: &[SessionId]) -> Result<(), StoreError> {
-    let folder = |path: &Path| DirBuilder::new().mode(0o700).create(path);
-    folder(to)?;
+    let unfinished = partial::name(to)?;
+    DirBuilder::new().mode(0o700).create(&unfinished)?;
+    let copied = fill(view, &unfinished, sessions).and_then(|()| partial::finish(&unfinished, to));
+    if copied.is_err() {
+        drop(fs::remove_dir_all(&unfinished));
+    }
+    Ok(copied?)
+}
+
+fn fill(view: &View, to: &Path, sessions: &[SessionId]) -> io::Result<()> {
     for id in sessions {
         for place in view.places(&crate::place::name_of(id))? {
             let (from, copy) = (place.path(&view.dir), place.path(to));
             let parent = to.join(&*place.folder);
-            match folder(&parent) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
+            match DirBuilder::new().mode(0o700).create(&parent) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
             let mut target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(copy)?;
@@ -66,9 +80,7 @@ pub(super) fn backup(view: &View, to: &Path, sessions: &[SessionId]) -> Result<(
             File::open(parent)?.sync_all()?;
         }
     }
-    File::open(to)?.sync_all()?;
-    let above = to.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok(File::open(above)?.sync_all()?)
+    File::open(to)?.sync_all()
 }
 
 impl Writer {

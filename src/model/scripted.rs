@@ -15,6 +15,8 @@ use tokio::sync::Notify;
 
 use super::{Model, ModelError, ModelErrorCode, ModelEvent, ModelRequest, ModelStream, Stop, Usage};
 
+type Script = dyn Fn(&ModelRequest) -> Result<ScriptedAnswer, ModelError> + Send + Sync;
+
 /// A model that says what it was told to say, without a network.
 ///
 /// A list of answers is gone through by how many answers the request has in it already, so that it goes on in the right place after a restart, and several
@@ -37,7 +39,7 @@ use super::{Model, ModelError, ModelErrorCode, ModelEvent, ModelRequest, ModelSt
 /// ```
 #[derive(Clone)]
 pub struct ScriptedModel {
-    script: Arc<dyn Fn(&ModelRequest) -> Result<ScriptedAnswer, ModelError> + Send + Sync>,
+    script: Arc<Script>,
     requests: Arc<Mutex<Vec<ModelRequest>>>,
 }
 
@@ -53,7 +55,8 @@ impl ScriptedModel {
         let answers: Vec<ScriptedAnswer> = answers.into_iter().collect();
         Self::made(move |request| {
             let given = request.messages.iter().filter(|message| message.role == Role::Assistant).count();
-            let missing = || ModelError::new(ModelErrorCode::BadRequest, format!("the script has {} answers, and this request has {given} in it already", answers.len()));
+            let missing =
+                || ModelError::new(ModelErrorCode::BadRequest, format!("the script has {} answers, and this request has {given} in it already", answers.len()));
             answers.get(given).cloned().ok_or_else(missing)
         })
     }
@@ -225,7 +228,9 @@ mod tests {
     use super::*;
 
     fn request(answers: usize) -> ModelRequest {
-        let said = |role, n: usize| Arc::new(SurfaceMessage { id: MessageId::new(format!("m{n}")).unwrap(), role, content: vec![Block::text("x")], source: Source::User });
+        let said = |role, n: usize| {
+            Arc::new(SurfaceMessage { id: MessageId::new(format!("m{n}")).unwrap(), role, content: vec![Block::text("x")], source: Source::User })
+        };
         let messages = (0..answers).flat_map(|n| [said(Role::User, 2 * n), said(Role::Assistant, 2 * n + 1)]).collect();
         ModelRequest { model: "small".into(), system: None, tools: Vec::new(), messages, max_tokens: None }
     }
@@ -234,6 +239,7 @@ mod tests {
         Ok(model.answer(request(answers)).await?.collect().await)
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "an item of a stream")]
     fn end(stop: Stop) -> Result<ModelEvent, ModelError> {
         Ok(ModelEvent::End { stop, usage: Usage::default() })
     }

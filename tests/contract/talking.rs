@@ -40,10 +40,12 @@ use crate::{
 /// What a model does when it is asked.
 type Reply = Vec<Result<ModelEvent, ModelError>>;
 
+type Answers = dyn Fn(&ModelRequest, usize) -> Reply + Send + Sync;
+
 /// A model that answers by what it is asked, and keeps what that was.
 #[derive(Clone)]
 pub(crate) struct Scripted {
-    answers: Arc<dyn Fn(&ModelRequest, usize) -> Reply + Send + Sync>,
+    answers: Arc<Answers>,
     asked: Arc<Mutex<Vec<ModelRequest>>>,
     /// After its events it says nothing more, and does not end.
     hangs: bool,
@@ -81,10 +83,12 @@ pub(crate) fn says(text: &str) -> Reply {
     vec![Ok(ModelEvent::Text(text.into())), end(Stop::End)]
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "an item of a stream")]
 pub(crate) fn end(stop: Stop) -> Result<ModelEvent, ModelError> {
     Ok(ModelEvent::End { stop, usage: Usage { input: 10, output: 2, ..Usage::default() } })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "an item of a stream")]
 pub(crate) fn call(id: &str, name: &str, arguments: &str) -> Result<ModelEvent, ModelError> {
     Ok(ModelEvent::ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() })
 }

@@ -301,3 +301,15 @@ fn no_trigger_of_another_program_has_a_hand_in_a_repair() {
     let classes: Vec<Value> = said.json()["findings"].as_array().unwrap().iter().map(|finding| finding["class"].clone()).collect();
     assert_eq!(classes, ["quarantined", "schema_conflict"], "{said:?}");
 }
+
+#[test]
+fn a_session_whose_file_is_another_s_is_quarantined_all_the_same() {
+    let desk = desk(Kind::Jsonl);
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: nobody but root gives a file away");
+        return;
+    }
+    std::os::unix::fs::chown(desk.path("desk/desk/hit.jsonl"), Some(65_534), None).unwrap();
+    let Some(said) = desk.unprivileged(&["check", "--repair", "--apply", "--json"]) else { return };
+    assert_eq!((said.exit, actions(&said.json())), (0, vec!["hit quarantine true".to_owned()]), "{said:?}");
+}

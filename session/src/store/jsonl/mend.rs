@@ -113,12 +113,9 @@ impl Writer {
         }
     }
 
-    /// Puts these bytes in the place of the file of a quarantined session, and takes the mark away. False if its file lies elsewhere. Cut off in between, the session is quarantined
+    /// Puts these bytes in the place of the file of a quarantined session, and takes the mark away. Cut off in between, the session is quarantined
     /// still, and the same again finishes.
-    pub(super) fn replace(&mut self, id: &SessionId, place: &Place, bytes: &[u8]) -> io::Result<bool> {
-        if *self.view.places(&place.stem)? != [place.clone()] {
-            return Ok(false);
-        }
+    pub(super) fn replace(&mut self, id: &SessionId, place: &Place, bytes: &[u8]) -> io::Result<()> {
         let (disk, folder) = (self.disk.clone(), self.view.dir.join(&*place.folder));
         let temporary = new_name(&self.view.dir);
         let written = disk.create(&temporary).and_then(|file| disk.write(&file, 0, bytes).and_then(|()| disk.sync(&file)));
@@ -132,7 +129,7 @@ impl Writer {
         self.shelf.drop(id);
         self.families.remove(&place.folder);
         self.view.taken_back(place, id);
-        Ok(true)
+        Ok(())
     }
 
     /// Quarantines a session.
@@ -154,9 +151,14 @@ impl Writer {
         named?;
         disk.sync_folder(&self.view.dir.join(&*place.folder))?;
         self.shelf.drop(id);
+        // Its alias is free, as it is to whoever opens the store next.
+        self.families.remove(&place.folder);
         self.view.taken_back(place, id);
-        // Whoever has read the file before looks again: to them it has changed.
-        open_regular(&place.path(&self.view.dir)).and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(quarantine.at)))?;
+        // Whoever has read the file before looks again: to them it has changed. It is quarantined all the same where the file is another's and takes no time from us.
+        let path = place.path(&self.view.dir);
+        if let Err(error) = open_regular(&path).and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(quarantine.at))) {
+            tracing::warn!(path = %path.display(), %error, "a quarantine may show to readers that are open already only when they are opened again");
+        }
         Ok(true)
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn copy(path: &Path, to: &Path) -> Result<(), StoreError> {
     copied
 }
 
+#[expect(clippy::disallowed_methods, reason = "a lock that SQLite does not wait for by itself")]
 fn fill(path: &Path, to: &Path) -> Result<(), StoreError> {
     let from = connect(path, Access::Read).map_err(at(path))?;
     let mut copy = Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(at(to))?;

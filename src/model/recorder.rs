@@ -108,7 +108,7 @@ impl Model for Recorder {
             match self.model.answer(request).await {
                 Ok(events) => {
                     let heard = Heard { events, exchange, to };
-                    Ok(stream::unfold(Some(heard), |heard| async move { heard?.next().await }).boxed())
+                    Ok(stream::unfold(Some(heard), |heard| async move { heard?.next().await }).fuse().boxed())
                 }
                 Err(error) => {
                     exchange.error = Some(error.clone());

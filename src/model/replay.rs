@@ -123,7 +123,8 @@ mod tests {
     use crate::model::{ModelEvent, Recorder, ScriptedAnswer, ScriptedModel, ToolSpec};
 
     fn request(system: &str) -> ModelRequest {
-        let tools = vec![ToolSpec { name: "noon".into(), description: "Tells the hour.".into(), schema: serde_json::json!({"type": "object", "b": 1, "a": 2}) }];
+        let tools =
+            vec![ToolSpec { name: "noon".into(), description: "Tells the hour.".into(), schema: serde_json::json!({"type": "object", "b": 1, "a": 2}) }];
         ModelRequest { model: "small".into(), system: Some(system.into()), tools, messages: Vec::new(), max_tokens: Some(100) }
     }
 

@@ -53,7 +53,7 @@ impl Answer {
                 Err(error) => Some((Err(error), None)),
             }
         };
-        stream::unfold(Some(self), next).boxed()
+        stream::unfold(Some(self), next).fuse().boxed()
     }
 
     async fn next(&mut self) -> Result<ModelEvent, ModelError> {
@@ -126,7 +126,10 @@ impl Answer {
         let seen = self.seen();
         let (all, too_many) = (self.bytes + seen.bytes, seen.too_many);
         if too_many || all > MAX_MESSAGE_BYTES {
-            return Err(ModelError::new(ModelErrorCode::Content, format!("the answer is longer than {MAX_MESSAGE_BYTES} bytes, or asks for more tools than any model means")));
+            return Err(ModelError::new(
+                ModelErrorCode::Content,
+                format!("the answer is longer than {MAX_MESSAGE_BYTES} bytes, or asks for more tools than any model means"),
+            ));
         }
         Ok(())
     }

@@ -52,11 +52,12 @@ impl Failures {
         }
         match error {
             E::ChatResponse { body, .. } => self.event(body),
-            E::WebModelCall { webc_error: genai::webc::Error::Reqwest(error), .. } | E::WebAdapterCall { webc_error: genai::webc::Error::Reqwest(error), .. } => {
-                self.transport(error)
-            }
+            E::WebModelCall { webc_error: genai::webc::Error::Reqwest(error), .. }
+            | E::WebAdapterCall { webc_error: genai::webc::Error::Reqwest(error), .. } => self.transport(error),
             // Half a frame is what is left of an answer that was cut off.
-            E::StreamParse { serde_error, .. } if serde_error.is_eof() => self.error(ModelErrorCode::Transport, "the answer broke off in the middle of a frame"),
+            E::StreamParse { serde_error, .. } if serde_error.is_eof() => {
+                self.error(ModelErrorCode::Transport, "the answer broke off in the middle of a frame")
+            }
             E::StreamParse { serde_error, .. } => self.error(ModelErrorCode::Content, &format!("the answer cannot be read: {serde_error}")),
             E::InvalidJsonResponseElement { .. } | E::NoChatResponse { .. } | E::JsonValueExt(_) | E::SerdeJson(_) => {
                 self.error(ModelErrorCode::Content, &format!("the answer cannot be read: {error}"))
@@ -197,7 +198,11 @@ mod tests {
         for (status, body, code) in [
             (400, "bad tool", "MODEL_BAD_REQUEST"),
             (400, r#"{"error":{"code":"context_length_exceeded","message":"too much"}}"#, "MODEL_CONTEXT_FULL"),
-            (400, r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 208310 tokens > 200000 maximum"}}"#, "MODEL_CONTEXT_FULL"),
+            (
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: 208310 tokens > 200000 maximum"}}"#,
+                "MODEL_CONTEXT_FULL",
+            ),
             (400, r#"{"error":{"message":"The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."}}"#, "MODEL_CONTEXT_FULL"),
             (401, "", "MODEL_AUTH"),
             (403, "", "MODEL_AUTH"),
@@ -246,7 +251,8 @@ mod tests {
 
     #[test]
     fn how_long_to_wait_is_read_from_wherever_it_is_said() {
-        let headers = |fields: &[(&'static str, &str)]| -> HeaderMap { fields.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect() };
+        let headers =
+            |fields: &[(&'static str, &str)]| -> HeaderMap { fields.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect() };
         for (fields, expected) in [
             (&[("retry-after", "7")][..], Some(7_000)),
             (&[("retry-after", "7"), ("retry-after-ms", "6500")], Some(6_500)),

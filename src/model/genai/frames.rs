@@ -91,7 +91,11 @@ impl Seen {
         self.bytes += id.len() + name.len() + arguments.len();
         let known = match index {
             // Some servers give every call the same index.
-            Some(_) => self.calls.iter().rposition(|call| call.index == index).filter(|at| id.is_empty() || name.is_empty() || self.calls.get(*at).is_some_and(|call| call.id == id)),
+            Some(_) => self
+                .calls
+                .iter()
+                .rposition(|call| call.index == index)
+                .filter(|at| id.is_empty() || name.is_empty() || self.calls.get(*at).is_some_and(|call| call.id == id)),
             None if !id.is_empty() => self.calls.iter().rposition(|call| call.id == id),
             None if name.is_empty() => self.calls.len().checked_sub(1),
             None => None,
@@ -148,20 +152,29 @@ mod tests {
         };
         let none = Value::Null;
         for (how, deltas) in [
-            ("by index", vec![part(json!(0), "a", "noon", "{\"x"), part(json!(0), "", "", "\":1}"), part(json!(1), "b", "dusk", ""), part(json!(1), "", "", "{}")]),
-            ("in turns", vec![part(json!(0), "a", "noon", "{\"x"), part(json!(1), "b", "dusk", "{"), part(json!(0), "", "", "\":1}"), part(json!(1), "", "", "}")]),
+            (
+                "by index",
+                vec![part(json!(0), "a", "noon", "{\"x"), part(json!(0), "", "", "\":1}"), part(json!(1), "b", "dusk", ""), part(json!(1), "", "", "{}")],
+            ),
+            (
+                "in turns",
+                vec![part(json!(0), "a", "noon", "{\"x"), part(json!(1), "b", "dusk", "{"), part(json!(0), "", "", "\":1}"), part(json!(1), "", "", "}")],
+            ),
             ("counted from 1", vec![part(json!(1), "a", "noon", "{\"x\":1}"), part(json!(2), "b", "dusk", "{}")]),
             ("with a gap", vec![part(json!(0), "a", "noon", "{\"x\":1}"), part(json!(4_000_000_000_u64), "b", "dusk", "{}")]),
             ("one index for all", vec![part(json!(0), "a", "noon", "{\"x\":1}"), part(json!(0), "b", "dusk", "{"), part(json!(0), "", "", "}")]),
             ("the name again", vec![part(json!(0), "a", "noon", "{\"x"), part(json!(0), "a", "noon", "\":1}"), part(json!(1), "b", "dusk", "{}")]),
             ("the id late", vec![part(json!(0), "", "noon", "{\"x\":1}"), part(json!(0), "a", "", ""), part(json!(1), "b", "dusk", "{}")]),
             ("no index", vec![part(none.clone(), "a", "noon", "{\"x"), part(none.clone(), "", "", "\":1}"), part(none.clone(), "b", "dusk", "{}")]),
-            ("no index, in turns", vec![
-                part(none.clone(), "a", "noon", "{\"x"),
-                part(none.clone(), "b", "dusk", "{"),
-                part(none.clone(), "a", "", "\":1}"),
-                part(none, "b", "", "}"),
-            ]),
+            (
+                "no index, in turns",
+                vec![
+                    part(none.clone(), "a", "noon", "{\"x"),
+                    part(none.clone(), "b", "dusk", "{"),
+                    part(none.clone(), "a", "", "\":1}"),
+                    part(none, "b", "", "}"),
+                ],
+            ),
             ("an object", vec![json!({"index": 0, "id": "a", "function": {"name": "noon", "arguments": {"x": 1}}}), part(json!(1), "b", "dusk", "{}")]),
         ] {
             assert_eq!(calls(&deltas), expected, "{how}");

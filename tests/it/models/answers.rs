@@ -81,10 +81,13 @@ fn two_calls(api: Api) -> (Vec<String>, Vec<ModelEvent>) {
             vec![
                 ollama(json!({"role": "assistant", "content": "Let me "}), None),
                 ollama(json!({"content": "look: é😀."}), None),
-                ollama(json!({"content": "", "tool_calls": [
-                    {"id": "call_x", "function": {"name": "subagent", "arguments": {"label": "ü"}}},
-                    {"id": "call_y", "function": {"name": "list_agents", "arguments": {}}},
-                ]}), None),
+                ollama(
+                    json!({"content": "", "tool_calls": [
+                        {"id": "call_x", "function": {"name": "subagent", "arguments": {"label": "ü"}}},
+                        {"id": "call_y", "function": {"name": "list_agents", "arguments": {}}},
+                    ]}),
+                    None,
+                ),
                 ollama(json!({"content": ""}), Some("stop")),
             ],
             calls(["call_x", "call_y"]),
@@ -179,27 +182,35 @@ async fn what_a_model_has_thought_comes_with_its_signature() {
     ]);
     let gemini_frames = vec![
         gemini(json!([{"text": "Hm.", "thought": true}]), None),
-        gemini(json!([{"text": "Yes."}, {"functionCall": {"name": "noon", "args": {}}, "thoughtSignature": "sig"}, {"functionCall": {"name": "dusk", "args": {}}}]), Some("STOP")),
+        gemini(
+            json!([{"text": "Yes."}, {"functionCall": {"name": "noon", "args": {}}, "thoughtSignature": "sig"}, {"functionCall": {"name": "dusk", "args": {}}}]),
+            Some("STOP"),
+        ),
     ];
-    let openai_frames = frames([vec![openai(json!({"reasoning_content": "Hm, "}), None), openai(json!({"reasoning_content": "well.", "content": "Yes."}), None)], openai_end("stop")]);
+    let openai_frames = frames([
+        vec![openai(json!({"reasoning_content": "Hm, "}), None), openai(json!({"reasoning_content": "well.", "content": "Yes."}), None)],
+        openai_end("stop"),
+    ]);
     let ollama_frames = vec![ollama(json!({"thinking": "Hm.", "content": ""}), None), ollama(json!({"content": "Yes."}), Some("stop"))];
     let yes = || text("Yes.");
     for (api, frames, expected) in [
-        (Api::Anthropic, anthropic_frames, vec![
-            thought("Hm, well.", Some("sig1")),
-            thought("", Some("redacted_thinking:xyz")),
-            thought("", Some("sig2")),
-            yes(),
-            end(Stop::End, ANTHROPIC),
-        ]),
-        (Api::Gemini, gemini_frames, vec![
-            thought("Hm.", Some("sig")),
-            yes(),
-            thought("", Some("sig")),
-            call("call#noon#0", "noon", "{}"),
-            call("call#dusk#1", "dusk", "{}"),
-            end(Stop::ToolUse, GEMINI),
-        ]),
+        (
+            Api::Anthropic,
+            anthropic_frames,
+            vec![thought("Hm, well.", Some("sig1")), thought("", Some("redacted_thinking:xyz")), thought("", Some("sig2")), yes(), end(Stop::End, ANTHROPIC)],
+        ),
+        (
+            Api::Gemini,
+            gemini_frames,
+            vec![
+                thought("Hm.", Some("sig")),
+                yes(),
+                thought("", Some("sig")),
+                call("call#noon#0", "noon", "{}"),
+                call("call#dusk#1", "dusk", "{}"),
+                end(Stop::ToolUse, GEMINI),
+            ],
+        ),
         (Api::OpenAi, openai_frames, vec![thought("Hm, well.", None), yes(), end(Stop::End, OPENAI)]),
         (Api::Ollama, ollama_frames, vec![thought("Hm.", None), yes(), end(Stop::End, OLLAMA)]),
     ] {

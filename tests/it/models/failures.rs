@@ -39,7 +39,12 @@ async fn an_answer_that_is_an_error_is_told_by_its_status() {
             (429, r#"{"error":{"message":"slow down","type":"rate_limit"}}"#, "MODEL_RATE_LIMIT", true),
             (500, "oops", "MODEL_SERVER", true),
             (529, "", "MODEL_RATE_LIMIT", true),
-            (400, r#"{"error":{"message":"This model's maximum context length is 128000 tokens","code":"context_length_exceeded"}}"#, "MODEL_CONTEXT_FULL", false),
+            (
+                400,
+                r#"{"error":{"message":"This model's maximum context length is 128000 tokens","code":"context_length_exceeded"}}"#,
+                "MODEL_CONTEXT_FULL",
+                false,
+            ),
             (400, r#"{"error":{"message":"no such tool"}}"#, "MODEL_BAD_REQUEST", false),
             (401, r#"{"error":{"message":"wrong key"}}"#, "MODEL_AUTH", false),
             // Followed, it would take the key along.
@@ -70,7 +75,9 @@ async fn an_answer_that_breaks_off_is_an_error_however_it_does() {
     for api in Api::ALL {
         let (said, rest) = begun(api);
         // Both the end of a connection that is no end of an answer, and the loss of one.
-        for (how, reply) in [("clean", Reply::frames(said.clone())), ("abrupt", Reply::frames(said.clone()).then_drops()), ("at once", Reply::frames([]).then_drops())] {
+        for (how, reply) in
+            [("clean", Reply::frames(said.clone())), ("abrupt", Reply::frames(said.clone()).then_drops()), ("at once", Reply::frames([]).then_drops())]
+        {
             let (events, error) = fails(api, reply).await;
             assert_eq!((error.code(), error.is_passing()), ("MODEL_TRANSPORT", true), "{api} {how} {error}");
             assert!(events.iter().all(|event| *event == ModelEvent::Text("He".into())), "{api} {how} {events:?}");

@@ -41,7 +41,10 @@ fn thought(text: &str, signature: Option<&str>) -> Block {
 fn talk() -> Vec<SurfaceMessage> {
     vec![
         said(Role::User, vec![Block::text("Who is"), Block::text("there?")]),
-        said(Role::Assistant, vec![thought("Hm.", Some("sig")), Block::text("Let me look."), call("call_a", "list_agents", ""), call("call_b", "noon", r#"{"z": 1, "a": 2.50}"#)]),
+        said(
+            Role::Assistant,
+            vec![thought("Hm.", Some("sig")), Block::text("Let me look."), call("call_a", "list_agents", ""), call("call_b", "noon", r#"{"z": 1, "a": 2.50}"#)],
+        ),
         result("call_a", "(no subagents)", false),
         result("call_b", "no such city", true),
         said(Role::Assistant, vec![Block::text("Nobody.")]),
@@ -80,7 +83,10 @@ async fn what_was_said_is_sent_in_the_words_of_each_interface() {
     assert_eq!(ollama.path, "/api/chat");
 
     let body = openai.body();
-    assert_eq!((&body["model"], &body["stream"], &body["max_tokens"], &body["stream_options"]), (&json!("small"), &json!(true), &json!(100), &json!({"include_usage": true})));
+    assert_eq!(
+        (&body["model"], &body["stream"], &body["max_tokens"], &body["stream_options"]),
+        (&json!("small"), &json!(true), &json!(100), &json!({"include_usage": true}))
+    );
     assert_eq!(body["tools"][1]["function"]["parameters"], tools()[1].schema);
     assert_eq!(
         body["messages"],
@@ -222,7 +228,8 @@ async fn what_another_provider_thought_is_not_sent() {
 
 #[tokio::test]
 async fn what_anthropic_thought_goes_back_as_it_came() {
-    let thinks = said(Role::Assistant, vec![thought("", Some("sig1")), thought("", Some("redacted_thinking:xyz")), thought("Hm.", Some("sig2")), Block::text("Yes.")]);
+    let thinks =
+        said(Role::Assistant, vec![thought("", Some("sig1")), thought("", Some("redacted_thinking:xyz")), thought("Hm.", Some("sig2")), Block::text("Yes.")]);
     let request = request(vec![said(Role::User, vec![Block::text("Well?")]), thinks, said(Role::User, vec![Block::text("Sure?")])]);
     let body = sent(Api::Anthropic, [request]).await.remove(0).body();
     let expected = json!([
@@ -236,7 +243,8 @@ async fn what_anthropic_thought_goes_back_as_it_came() {
 
 #[tokio::test]
 async fn gemini_gets_a_signature_back_on_the_call_that_it_signed() {
-    let calls = vec![thought("", Some("sig")), Block::text("Yes."), thought("", Some("sig")), call("call#noon#0", "noon", "{}"), call("call#noon#0-1.1", "noon", "{}")];
+    let calls =
+        vec![thought("", Some("sig")), Block::text("Yes."), thought("", Some("sig")), call("call#noon#0", "noon", "{}"), call("call#noon#0-1.1", "noon", "{}")];
     let results = [result("call#noon#0", "12", false), result("call#noon#0-1.1", "13", false)];
     let mut messages = vec![said(Role::User, vec![Block::text("Well?")]), said(Role::Assistant, calls)];
     messages.extend(results);

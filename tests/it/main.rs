@@ -58,6 +58,8 @@ mod fuzzed;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod guide;
 mod log_format;
+#[cfg(feature = "models")]
+mod models;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod processes;
 #[cfg(all(feature = "cli", feature = "sqlite"))]

@@ -1,0 +1,76 @@
+//! From the library to the client.
+
+use std::io;
+
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt, DuplexStream},
+    sync::mpsc,
+};
+
+use super::{Frame, Limits, Line, LineReader, Refusal, Room, open::Open};
+
+/// The half of the wire that writes, and the only one that does: lines go out whole.
+pub(super) struct Output<W> {
+    pub(super) output: W,
+    pub(super) lines: DuplexStream,
+    pub(super) refusals: mpsc::Receiver<Refusal>,
+    pub(super) open: Open,
+    pub(super) room: Room,
+}
+
+impl<W: AsyncWrite + Unpin> Output<W> {
+    /// Writes until nobody says anything any more.
+    pub(super) async fn run(self) -> io::Result<()> {
+        let Self { mut output, lines, mut refusals, open, room } = self;
+        let anything = Limits { values: usize::MAX, ..Limits::default() };
+        let mut lines = LineReader::new(lines, usize::MAX);
+        let (mut says, mut refuses) = (true, true);
+        while says || refuses {
+            let mut line = tokio::select! {
+                line = lines.next(), if says => match line? {
+                    Some(Line::Whole(line)) => line,
+                    Some(Line::TooLong { .. }) => continue,
+                    None => {
+                        says = false;
+                        continue;
+                    }
+                },
+                refusal = refusals.recv(), if refuses => match refusal {
+                    Some(refusal) => {
+                        write(&mut output, refusal.line().as_bytes()).await?;
+                        continue;
+                    }
+                    None => {
+                        refuses = false;
+                        continue;
+                    }
+                },
+            };
+            // An answer is out of the way only when it has been written.
+            let frame = match Frame::read(&line, &anything) {
+                Ok(Frame::Answer { id }) => Some(id),
+                Ok(Frame::Notification { .. }) => None,
+                Ok(Frame::Request { .. }) => Some(None),
+                Err(refusal) => {
+                    tracing::error!(%refusal, "what is no message was not sent");
+                    continue;
+                }
+            };
+            line.push(b'\n');
+            output.write_all(&line).await?;
+            output.flush().await?;
+            match frame {
+                Some(Some(id)) => open.leave(&id),
+                Some(None) => {}
+                None => room.give_back(),
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn write<W: AsyncWrite + Unpin>(output: &mut W, line: &[u8]) -> io::Result<()> {
+    output.write_all(line).await?;
+    output.write_all(b"\n").await?;
+    output.flush().await
+}

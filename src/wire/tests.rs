@@ -54,7 +54,7 @@ async fn whole(input: &[u8], protocol: Protocol, limits: Limits) -> (Vec<String>
 #[tokio::test(start_paused = true)]
 async fn each_line_that_is_no_message_is_answered_shortly_and_the_next_one_served() {
     let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":[{}{}]}}"#, "[".repeat(200), "]".repeat(200));
-    let many = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":[{}0]}}"#, "0,".repeat(100));
+    let many = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":[{}0]}}"#, "0,".repeat(400));
     let long_id = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"x"}}"#, "x".repeat(2_000));
     let long = format!(r#"{{"method":"x","params":["{}"],"jsonrpc":"2.0","id":9}}"#, "x".repeat(4_000));
     let garbage = "x".repeat(4_000);
@@ -67,7 +67,7 @@ async fn each_line_that_is_no_message_is_answered_shortly_and_the_next_one_serve
         (br#"{"jsonrpc":"2.0","id":1,"method":"x"} {}"#, "null", -32700, "trailing characters"),
         (br#"{"jsonrpc":"2.0","id":1,"method":"x","params":[1e999]}"#, "null", -32700, "number out of range"),
         (deep.as_bytes(), "null", -32700, "recursion limit exceeded"),
-        (many.as_bytes(), "null", -32600, "too many values, the most is 64"),
+        (many.as_bytes(), "null", -32600, "too many values, the most is 300"),
         (long.as_bytes(), "9", -32600, "longer than the limit of 3000 bytes"),
         (garbage.as_bytes(), "null", -32600, "longer than the limit"),
         (b"[{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"ping\"}]", "null", -32600, "one object"),
@@ -92,7 +92,7 @@ async fn each_line_that_is_no_message_is_answered_shortly_and_the_next_one_serve
         let mut input = line.to_vec();
         input.extend_from_slice(b"\n \n");
         input.extend_from_slice(request(77).as_bytes());
-        let limits = Limits { line: 3_000, values: 64, ..Limits::default() };
+        let limits = Limits { line: 3_000, values: 300, ..Limits::default() };
         let (seen, mut told) = whole(&input, Protocol::Mcp, limits).await;
         assert_eq!(seen.len(), 1, "{shown}");
         told.sort_unstable_by_key(|line| line.contains("\"result\""));
@@ -297,6 +297,7 @@ async fn notifications_wait_for_room_and_a_client_that_has_gone_ends_the_waiting
             queue.send("{\"jsonrpc\":\"2.0\",\"method\":\"update\"}\n".to_owned()).unwrap();
             own.fetch_add(1, SeqCst);
         }
+        drop(queue);
         writing.await.unwrap();
     };
     let serving = serve(input, output, Protocol::Acp, Limits { notifications: 10, ..Limits::default() }, library);

@@ -66,7 +66,7 @@
 //!   command agents. [`command`]: running one program safely.
 //! - [`tool`]: what a model may call: the tools of the runtime, functions and commands.
 //! - [`stress`]: a stress run and the audit of what it has left.
-//! - `wire`: bounded stdio between a client and the library that speaks its protocol.
+//! - `mcp`: the MCP server. `wire`: bounded stdio between a client and the library that speaks its protocol.
 //! - [`actors`]: what is alive. One actor per file.
 //! - [`session`]: what is true on disk. Synchronous; knows no actor.
 //! - `cli`: the `greenroom` program.
@@ -83,6 +83,8 @@
 pub mod agent;
 #[cfg(feature = "program")]
 pub mod command;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 pub mod model;
 #[cfg(feature = "program")]
 pub mod program;

@@ -70,7 +70,7 @@ impl Tool for ListAgentsTool {
 }
 
 /// Returns a line and an object for each entry that is listed. One-shot children take no messages and are left out; of a broken child nobody knows what it was.
-fn render(entries: &[Entry]) -> (Vec<String>, Vec<Value>) {
+pub(crate) fn render(entries: &[Entry]) -> (Vec<String>, Vec<Value>) {
     let shown = entries.iter().filter_map(|entry| match entry {
         Entry::Child(child) if child.mode == Mode::Continuable => {
             let (id, label, status) = (&child.id, child.label.as_deref().unwrap_or_default(), child.status.as_str());

@@ -47,6 +47,8 @@ pub use run::run_call;
 pub use schema::schema_of;
 pub use send_message::SendMessageTool;
 pub use subagent::{SubagentConfig, SubagentTool};
+#[cfg(feature = "mcp")]
+pub(crate) use {check::check, list_agents::render, send_message::not_delivered, subagent::judge};
 
 /// What a model may call.
 ///

@@ -97,7 +97,7 @@ impl Tool for SendMessageTool {
 }
 
 /// Says what a failure means for the message.
-fn not_delivered(error: &DeliverError, child: &SessionId) -> ToolError {
+pub(crate) fn not_delivered(error: &DeliverError, child: &SessionId) -> ToolError {
     let message = match error {
         DeliverError::Write(error) if error.code() == "INDETERMINATE" => {
             return ToolError::named("DeliverError", error.code(), format!("it is not known whether the message was delivered: {error}"));

@@ -47,6 +47,7 @@ use tokio::{
     sync::mpsc,
     time::{Instant, sleep_until},
 };
+use tokio_util::sync::CancellationToken;
 
 pub use frame::{Frame, RequestId};
 pub use line::{Line, LineReader};
@@ -124,6 +125,8 @@ pub struct Ends {
     pub writer: DuplexStream,
     /// Room for notifications, to be taken before each.
     pub room: Room,
+    /// Cancelled once nothing more comes from the client.
+    pub ended: CancellationToken,
 }
 
 /// Serves a client until the library has ended, and returns what that has returned and how the output ended.
@@ -145,8 +148,9 @@ where
     let (refuse, refusals) = mpsc::channel(REFUSALS);
     let room = Room::new(limits.notifications);
     let open = Open::new(limits.open);
+    let ended = CancellationToken::new();
 
-    let mut library = Box::pin(library(Ends { reader, writer, room: room.clone() }));
+    let mut library = Box::pin(library(Ends { reader, writer, room: room.clone(), ended: ended.clone() }));
     let mut out = Box::pin(Output { output, lines: drain, refusals, open: open.clone(), room: room.clone() }.run());
     // Dropped, its end of the library's pipe is the library's end of input.
     let mut reading = Some(Box::pin(Input { input: LineReader::new(input, limits.line), feed, open, refuse, protocol, limits }.run()));
@@ -160,10 +164,14 @@ where
                 reading = None;
                 until = Some(Instant::now() + limits.drain);
             }
-            () = async { if let Some(reading) = &mut reading { reading.await } }, if reading.is_some() => reading = None,
+            () = async { if let Some(reading) = &mut reading { reading.await } }, if reading.is_some() => {
+                reading = None;
+                ended.cancel();
+            }
             end = &mut out, if written.is_none() => {
                 written = Some(end);
                 reading = None;
+                ended.cancel();
                 // Nobody writes any more, and whoever waits for room would wait for ever.
                 room.close();
             }

@@ -47,6 +47,11 @@ impl Room {
         }
     }
 
+    /// Takes a place if there is one, for a notification that may as well not be sent.
+    pub fn try_take(&self) -> bool {
+        self.free.try_acquire().map(tokio::sync::SemaphorePermit::forget).is_ok()
+    }
+
     /// A notification has gone out. The library may send some for which nobody has taken a place.
     pub(super) fn give_back(&self) {
         // Only the output gives back, so this cannot become more than there was.

@@ -59,7 +59,7 @@ impl Display for RequestId {
 /// ```
 /// use greenroom::wire::{Frame, Limits, RequestId};
 /// let read = |line: &str| Frame::read(line.as_bytes(), &Limits::default());
-/// assert_eq!(read(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)?, Frame::Request { id: RequestId::Number(1) });
+/// assert_eq!(read(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)?, Frame::Request { id: RequestId::Number(1), params: None });
 /// assert_eq!(read(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)?, Frame::Answer { id: Some(RequestId::Number(1)) });
 /// assert_eq!(read("[]").unwrap_err().code, -32600);
 /// # Ok::<(), greenroom::wire::Refusal>(())
@@ -70,6 +70,8 @@ pub enum Frame<'a> {
     Request {
         /// Its id.
         id: RequestId,
+        /// The JSON text of its parameters.
+        params: Option<&'a str>,
     },
     /// It is not to be answered.
     Notification {
@@ -122,6 +124,41 @@ impl<'a> Frame<'a> {
         members.frame()
     }
 
+    /// Refuses a request that the protocol's library would answer without its id, so that its sender would wait for ever.
+    ///
+    /// # Errors
+    /// What is wrong with it, under its id.
+    pub fn check(&self, protocol: Protocol) -> Result<(), Refusal> {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(borrow, default, rename = "_meta", deserialize_with = "present")]
+            meta: Option<&'a RawValue>,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Meta<'a> {
+            #[serde(borrow, default, deserialize_with = "present")]
+            progress_token: Option<&'a RawValue>,
+        }
+        let Self::Request { id, params: Some(params) } = self else { return Ok(()) };
+        if protocol != Protocol::Mcp {
+            return Ok(());
+        }
+        let invalid = |message| Refusal::invalid(Some(id.clone()), message);
+        let params: Params<'_> = serde_json::from_str(params).map_err(|_| invalid("`_meta` is there twice"))?;
+        let Some(meta) = params.meta else { return Ok(()) };
+        if !meta.get().starts_with('{') {
+            return Err(invalid("`_meta` must be an object"));
+        }
+        let meta: Meta<'_> = serde_json::from_str(meta.get()).map_err(|_| invalid("`progressToken` is there twice"))?;
+        match meta.progress_token {
+            Some(token) if RequestId::parse(token.get()).is_none() => {
+                Err(invalid("`progressToken` must be an integer of 64 bits or a string of at most 1,024 bytes"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns which request it cancels.
     pub fn cancels(&self, protocol: Protocol) -> Option<RequestId> {
         #[derive(Deserialize)]
@@ -152,12 +189,13 @@ impl<'a> Members<'a> {
             return if self.result.is_some() != self.error.is_some() { Ok(Frame::Answer { id: known }) } else { Err(invalid("`method` is missing")) };
         };
         let method = serde_json::from_str(method.get()).map(Cow::Owned).map_err(|_| invalid("`method` must be a string"))?;
-        if self.params.is_some_and(|params| !params.get().starts_with(['{', '['])) {
-            return Err(invalid("`params` must be an object or an array"));
+        if self.params.is_some_and(|params| !params.get().starts_with('{')) {
+            // JSON-RPC would take an array, and neither protocol has one.
+            return Err(invalid("`params` must be an object"));
         }
         match id {
             None => Ok(Frame::Notification { method, params: self.params.map(RawValue::get) }),
-            Some(Some(id)) => Ok(Frame::Request { id }),
+            Some(Some(id)) => Ok(Frame::Request { id, params: self.params.map(RawValue::get) }),
             Some(None) => Err(invalid("`id` must be an integer of 64 bits or a string of at most 1,024 bytes")),
         }
     }

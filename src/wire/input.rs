@@ -99,9 +99,10 @@ impl<R: AsyncRead + Unpin> Input<R> {
         if line.trim_ascii().is_empty() {
             return Ok(());
         }
-        match Frame::read(&line, &self.limits) {
+        let frame = Frame::read(&line, &self.limits).and_then(|frame| frame.check(self.protocol).map(|()| frame));
+        match frame {
             Err(refusal) => self.refuse(refusal).await,
-            Ok(Frame::Request { id }) => {
+            Ok(Frame::Request { id, .. }) => {
                 if queue.requests.is_empty() && self.open.enter(&id) {
                     return self.pass(&line).await;
                 }

@@ -55,7 +55,15 @@ impl Open {
         if *times == 0 {
             state.ids.remove(id);
         }
-        state.count -= 1;
+        state.count = state.count.saturating_sub(1);
+        drop(state);
+        self.0.answered.notify_one();
+    }
+
+    /// A request was answered without its id: whose place it had is not known, and it is free.
+    pub(super) fn forfeit(&self) {
+        let mut state = self.state();
+        state.count = state.count.saturating_sub(1);
         drop(state);
         self.0.answered.notify_one();
     }

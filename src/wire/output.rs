@@ -7,7 +7,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::{Frame, Limits, Line, LineReader, Refusal, Room, open::Open};
+use super::{Frame, Limits, Line, LineReader, Refusal, RequestId, Room, open::Open};
 
 /// The half of the wire that writes, and the only one that does: lines go out whole.
 pub(super) struct Output<W> {
@@ -16,6 +16,13 @@ pub(super) struct Output<W> {
     pub(super) refusals: mpsc::Receiver<Refusal>,
     pub(super) open: Open,
     pub(super) room: Room,
+}
+
+/// What a line was that goes out.
+enum Out {
+    Answer(Option<RequestId>),
+    Request,
+    Notification,
 }
 
 impl<W: AsyncWrite + Unpin> Output<W> {
@@ -47,10 +54,10 @@ impl<W: AsyncWrite + Unpin> Output<W> {
                 },
             };
             // An answer is out of the way only when it has been written.
-            let frame = match Frame::read(&line, &anything) {
-                Ok(Frame::Answer { id }) => Some(id),
-                Ok(Frame::Notification { .. }) => None,
-                Ok(Frame::Request { .. }) => Some(None),
+            let out = match Frame::read(&line, &anything) {
+                Ok(Frame::Answer { id }) => Out::Answer(id),
+                Ok(Frame::Notification { .. }) => Out::Notification,
+                Ok(Frame::Request { .. }) => Out::Request,
                 Err(refusal) => {
                     tracing::error!(%refusal, "what is no message was not sent");
                     continue;
@@ -59,10 +66,11 @@ impl<W: AsyncWrite + Unpin> Output<W> {
             line.push(b'\n');
             output.write_all(&line).await?;
             output.flush().await?;
-            match frame {
-                Some(Some(id)) => open.leave(&id),
-                Some(None) => {}
-                None => room.give_back(),
+            match out {
+                Out::Answer(Some(id)) => open.leave(&id),
+                Out::Answer(None) => open.forfeit(),
+                Out::Request => {}
+                Out::Notification => room.give_back(),
             }
         }
         Ok(())

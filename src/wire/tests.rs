@@ -27,7 +27,7 @@ async fn answering(Ends { reader, mut writer, .. }: Ends, seen: Arc<AtomicUsize>
     let mut all = Vec::new();
     while let Ok(Some(line)) = lines.next_line().await {
         seen.fetch_add(1, SeqCst);
-        if let Ok(Frame::Request { id }) = Frame::read(line.as_bytes(), &Limits::default()) {
+        if let Ok(Frame::Request { id, .. }) = Frame::read(line.as_bytes(), &Limits::default()) {
             let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{}}}}\n");
             if writer.write_all(answer.as_bytes()).await.is_err() {
                 break;
@@ -53,10 +53,10 @@ async fn whole(input: &[u8], protocol: Protocol, limits: Limits) -> (Vec<String>
 
 #[tokio::test(start_paused = true)]
 async fn each_line_that_is_no_message_is_answered_shortly_and_the_next_one_served() {
-    let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":[{}{}]}}"#, "[".repeat(200), "]".repeat(200));
-    let many = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":[{}0]}}"#, "0,".repeat(400));
+    let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{{"a":[{}{}]}}}}"#, "[".repeat(200), "]".repeat(200));
+    let many = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"x","params":{{"a":[{}0]}}}}"#, "0,".repeat(400));
     let long_id = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"x"}}"#, "x".repeat(2_000));
-    let long = format!(r#"{{"method":"x","params":["{}"],"jsonrpc":"2.0","id":9}}"#, "x".repeat(4_000));
+    let long = format!(r#"{{"method":"x","params":{{"a":"{}"}},"jsonrpc":"2.0","id":9}}"#, "x".repeat(4_000));
     let garbage = "x".repeat(4_000);
     for (line, id, code, said) in [
         (&b"hello"[..], "null", -32700, "not JSON: expected value at column 1"),
@@ -65,7 +65,7 @@ async fn each_line_that_is_no_message_is_answered_shortly_and_the_next_one_serve
         (b"{\"a\":\"\xff\"}", "null", -32700, "not UTF-8: the first bad byte is byte 7"),
         (br#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#, "null", -32700, "not JSON"),
         (br#"{"jsonrpc":"2.0","id":1,"method":"x"} {}"#, "null", -32700, "trailing characters"),
-        (br#"{"jsonrpc":"2.0","id":1,"method":"x","params":[1e999]}"#, "null", -32700, "number out of range"),
+        (br#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":1e999}}"#, "null", -32700, "number out of range"),
         (deep.as_bytes(), "null", -32700, "recursion limit exceeded"),
         (many.as_bytes(), "null", -32600, "too many values, the most is 300"),
         (long.as_bytes(), "9", -32600, "longer than the limit of 3000 bytes"),
@@ -80,7 +80,11 @@ async fn each_line_that_is_no_message_is_answered_shortly_and_the_next_one_serve
         (br#"{"jsonrpc":"2.0","id":5,"result":1,"error":{}}"#, "5", -32600, "`method` is missing"),
         (br#"{"jsonrpc":"2.0","id":5,"method":7}"#, "5", -32600, "`method` must be a string"),
         (br#"{"jsonrpc":"2.0","id":5,"method":"x","params":"y"}"#, "5", -32600, "`params` must be"),
+        (br#"{"jsonrpc":"2.0","id":5,"method":"x","params":[]}"#, "5", -32600, "`params` must be an object"),
         (br#"{"jsonrpc":"2.0","id":5,"method":"x","params":null}"#, "5", -32600, "`params` must be"),
+        (br#"{"jsonrpc":"2.0","id":5,"method":"x","params":{"_meta":5}}"#, "5", -32600, "`_meta` must be an object"),
+        (br#"{"jsonrpc":"2.0","id":5,"method":"x","params":{"_meta":{},"\u005fmeta":{}}}"#, "5", -32600, "`_meta` is there twice"),
+        (br#"{"jsonrpc":"2.0","id":5,"method":"x","params":{"_meta":{"progressToken":[]}}}"#, "5", -32600, "`progressToken` must be"),
         (br#"{"jsonrpc":"2.0","id":null,"method":"x"}"#, "null", -32600, "`id` must be"),
         (br#"{"jsonrpc":"2.0","id":{},"method":"x"}"#, "null", -32600, "`id` must be"),
         (br#"{"jsonrpc":"2.0","id":1.5,"method":"x"}"#, "null", -32600, "`id` must be"),
@@ -109,7 +113,7 @@ async fn each_line_that_is_no_message_is_answered_shortly_and_the_next_one_serve
 async fn what_is_a_message_passes_byte_for_byte() {
     let lines = [
         r#"  {"jsonrpc":"2.0","id":"a","method":"x","params":{"t":"\u00e9\ud83d\ude00"},"more":[]} "#,
-        r#"{"jsonrpc":"2.0","method":"note","params":[]}"#,
+        r#"{"jsonrpc":"2.0","method":"note","params":{}}"#,
         r#"{"jsonrpc":"2.0","id":3,"result":null}"#,
         r#"{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}"#,
         r#"{"jsonrpc":"2.0","id":-9223372036854775808,"method":"x"}"#,
@@ -274,6 +278,13 @@ async fn one_id_twice_is_two_requests() {
     open.place().await;
     open.leave(&id);
     open.leave(&id);
+    assert_eq!(open.count(), 0);
+    // An answer without an id was somebody's.
+    assert!(open.enter(&id) && open.enter(&RequestId::Number(2)));
+    open.forfeit();
+    assert_eq!(open.count(), 1);
+    open.leave(&id);
+    open.leave(&RequestId::Number(2));
     assert_eq!(open.count(), 0);
 }
 

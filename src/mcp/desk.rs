@@ -107,7 +107,7 @@ impl Desk {
     pub(super) async fn below(&self, id: &str, call: &Call) -> Result<SessionId, ToolError> {
         let child = subagent(id, "")?;
         let trace = self.host.trace(&child, call.cancelled.clone()).await.map_err(|error| match error.code() {
-            "SESSION_NOT_FOUND" => ToolError::new("NOT_RESUMABLE", format!("subagent \"{child}\" is unavailable: there is no such subagent")),
+            "SESSION_QUERY_SESSION_NOT_FOUND" => ToolError::new("NOT_RESUMABLE", format!("subagent \"{child}\" is unavailable: there is no such subagent")),
             code => ToolError::new(code, format!("subagent \"{child}\" is unavailable: {error}")),
         })?;
         if trace.target.is_subagent() && trace.ancestors.iter().any(|ancestor| ancestor.id == *self.id()) {

@@ -148,24 +148,29 @@ async fn speak(Ends { reader, writer, room, ended }: Ends, desk: Arc<Desk>, endi
 
 /// Brings the root up, or creates it.
 async fn open_root(host: &Host, options: &Options) -> Result<RootHandle, McpError> {
+    let root = &options.root;
     let until = Instant::now() + HELD_PATIENCE;
     loop {
-        let error = match host.resume(&options.root).await {
+        let is_there = host.find(root.as_str(), 1).await?.first() == Some(root);
+        let opened = if is_there { host.resume(root).await } else { host.root(new_root(options)).await };
+        let error = match opened {
             Ok(root) => return Ok(root),
+            // Another server has been quicker.
+            Err(RootError::Exists(_)) if !is_there => continue,
             Err(error) => error,
         };
-        let error = match error {
-            RootError::Activate(ActivateError::NotFound(_)) => match host.root(new_root(options)).await {
-                Ok(root) => return Ok(root),
-                // Another server has been quicker.
-                Err(RootError::Exists(_)) => continue,
-                Err(error) => error,
-            },
-            error => error,
-        };
-        match &error {
-            RootError::Activate(ActivateError::Held { .. }) if Instant::now() < until => tokio::time::sleep(HELD_PAUSE).await,
-            _ => return Err(named(error, &options.root)),
+        if !matches!(error, RootError::Activate(ActivateError::Held { .. })) {
+            return Err(named(error, root));
+        }
+        // What it says of itself is asked, since each attempt to take the root over would be told of.
+        while host.leases(Some(root)).await?.iter().any(|lease| lease.session == *root && lease.alive) {
+            if Instant::now() > until {
+                return Err(error.into());
+            }
+            tokio::time::sleep(HELD_PAUSE).await;
+        }
+        if Instant::now() > until {
+            return Err(error.into());
         }
     }
 }

@@ -95,6 +95,10 @@ fn subagent(agents: &Agents) -> ToolSpec {
          and returns its final message. With `run_in_background` it returns the id of the subagent at once and you go on: it works in the background, keeps its history on disk, and takes \
          further messages under its id.",
     );
+    if agents.names.is_empty() {
+        spec.description.push_str(" There are no agents now, so every call fails: the server was started without a program file.");
+        return spec;
+    }
     let Some(schema) = spec.schema.as_object_mut() else { return spec };
     if agents.default.is_none()
         && let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut)
@@ -106,9 +110,6 @@ fn subagent(agents: &Agents) -> ToolSpec {
         if let Some(default) = &agents.default {
             agent.insert("description".into(), json!(format!("Which agent the subagent is; {default:?} if it is left out.")));
         }
-    }
-    if agents.names.is_empty() {
-        spec.description.push_str(" There are no agents now, so every call fails: the server was started without a program file.");
     }
     spec
 }

@@ -58,6 +58,10 @@ mod fuzzed;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod guide;
 mod log_format;
+#[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
+mod mcp;
+#[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
+mod mcp_client;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod processes;
 #[cfg(all(feature = "cli", feature = "sqlite"))]

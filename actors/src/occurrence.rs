@@ -95,6 +95,8 @@ pub enum Occurrence {
         session: SessionId,
         /// The turn.
         turn: u64,
+        /// The step within it; the answer has its place there, too.
+        step: u32,
         /// What was said.
         chunk: Chunk,
     },

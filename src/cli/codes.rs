@@ -56,6 +56,7 @@ const fn code(name: &'static str, exit: Exit, help: &'static str) -> Code {
 
 /// Every code of greenroom, in alphabetical order.
 pub(crate) const CODES: &[Code] = &[
+    code("ABORTED", Exit::Failed, "its turn was cancelled while the tool worked; send again what is still wanted"),
     code("ACTIVATION_CLOSING", Exit::Failed, "its epoch is about to end; ask again through its next one"),
     code("ACTIVATION_FAILED", Exit::Failed, "nothing is lost: what was under way is served again; `greenroom log ID` shows what led to it"),
     code(
@@ -120,11 +121,13 @@ pub(crate) const CODES: &[Code] = &[
     code("IMPORT_DAMAGED", Exit::Damaged, "what is damaged is named above; the others were imported"),
     code("IMPORT_REFUSED", Exit::NotAllowed, "what was refused is named above and was left as it is; the others were imported"),
     code("INDETERMINATE", Exit::Failed, "it may have been done; the same again with the same --message-id is safe"),
+    code("INVALID_ARGS", Exit::Failed, "the model called a tool with arguments that do not fit its schema; it is told the places"),
     code("INVALID_BOUNDARY", Exit::Usage, "name an event that the session has; `greenroom show ID` says how many there are"),
     code("INVALID_CURSOR", Exit::Usage, "give the cursor exactly as the page before printed it"),
     code("INVALID_ID", Exit::Usage, "an id has 1 to 512 bytes and no NUL character"),
     code("INVALID_LABEL", Exit::Usage, "a label has 1 to 200 characters, none of them a control, line-separator or bidi character"),
     code("INVALID_PREFIX", Exit::Failed, "the provider has a mistake: what it hands over is no beginning of a log; the message says why"),
+    code("INVALID_TOOL_OUTPUT", Exit::Failed, "mend the tool: what it gave is no text or JSON that a log takes"),
     code(
         "MCP_HANDSHAKE",
         Exit::Usage,
@@ -193,11 +196,19 @@ pub(crate) const CODES: &[Code] = &[
     code("STORE_URL", Exit::Usage, "write `sqlite:PATH`, `jsonl:DIR` or `memory:`"),
     code("STORE_VERSION", Exit::Failed, "a newer greenroom wrote this store; use that one"),
     code("STRESS_FAILED", Exit::Failed, "look at what the worker wrote to stderr, and at the system's limits and permissions"),
+    code("SUBAGENT_ABNORMAL", Exit::Failed, "`greenroom log ID` of the child shows what led to it"),
+    code("SUBAGENT_CANCELLED", Exit::Failed, "somebody cancelled the child; delegate again if its answer is still wanted"),
     code("SUBAGENT_CONTROL_SESSION_QUERY_UNAVAILABLE", Exit::Failed, "build the runtime with its query service"),
+    code("SUBAGENT_DECLINED", Exit::Failed, "the model of the child declined to answer; ask for something else"),
+    code("SUBAGENT_FAILED", Exit::Failed, "`greenroom log ID` of the child shows what led to it"),
+    code("SUBAGENT_TOKEN_LIMIT", Exit::Failed, "ask the child for less, or give its model more output tokens"),
     code("TIMED_OUT", Exit::TimedOut, "what was accepted stays accepted; ask again with more time, or look with `greenroom show ID`"),
+    code("TOOL_LOAD", Exit::Usage, "the message says what the tool lacks; leave it out, or give it that"),
+    code("TOOL_PANICKED", Exit::Failed, "this is a mistake of the tool; the turn goes on"),
     code("TURN_ENDED", Exit::Failed, "this is a mistake of the behaviour: it used a turn after its end"),
     code("TURN_FAILED", Exit::Failed, "`greenroom log ID` shows what led to it"),
     code("UNAUTHORIZED", Exit::NotAllowed, "only the live parent of a session, or the owner of the store, may do this"),
+    code("UNKNOWN_TOOL", Exit::Failed, "the model called a tool that is not loaded, or that its session may not use"),
     code("UNSUPPORTED_CAPABILITY", Exit::Usage, "ask for less, or delegate to a provider that can do it"),
     code("USAGE", Exit::Usage, "`greenroom --help` and `greenroom VERB --help` show what can be asked"),
     code("VARIABLE_FIXED", Exit::Usage, "leave --set out, or begin a new root"),
@@ -338,7 +349,9 @@ mod tests {
             if line.contains("fn code(") {
                 in_code = true;
             }
-            let makes = ["code: \"", "TurnEnd::error(\"", "TurnError::new(\"", "Failure::new(\"", "code!(\""].iter().any(|make| line.contains(make));
+            let makes = ["code: \"", "TurnEnd::error(\"", "TurnError::new(\"", "ToolError::new(\"", "Failure::new(\"", "code!(\""]
+                .iter()
+                .any(|make| line.contains(make));
             if in_code || makes {
                 found.extend(line.split('"').skip(1).step_by(2).filter(|word| is_code(word)).map(str::to_owned));
             }

@@ -63,6 +63,9 @@ pub(crate) fn check(schema: &Value, value: &Value) -> Result<(), Misfit> {
     if problems.is_empty() { Ok(()) } else { Err(Misfit(problems)) }
 }
 
+/// A word for a bound, what holds within it, and how it is said.
+type Bound = (&'static str, fn(f64, f64) -> bool, &'static str);
+
 type Open<'a> = Vec<(&'a Value, &'a Value, String)>;
 
 fn properties<'a>(schema: &'a Value, value: &'a Value, path: &str, open: &mut Open<'a>, problems: &mut Vec<(String, String)>) {
@@ -109,7 +112,7 @@ fn bounds(schema: &Value, value: &Value, wrong: &mut impl FnMut(String)) {
         Value::Array(items) => (items.len(), "minItems", "maxItems", "items"),
         Value::Number(number) => {
             let number = number.as_f64().unwrap_or_default();
-            let checks: [(&str, fn(f64, f64) -> bool, &str); 4] = [
+            let checks: [Bound; 4] = [
                 ("minimum", |number, bound| number >= bound, "at least"),
                 ("maximum", |number, bound| number <= bound, "at most"),
                 ("exclusiveMinimum", |number, bound| number > bound, "more than"),

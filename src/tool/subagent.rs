@@ -1,5 +1,7 @@
 //! Delegating to a child.
 
+use std::fmt;
+
 use futures::future::BoxFuture;
 use greenroom_actors::{
     Delegate, Host, OneShotResult, OneShotRun, Turn,
@@ -17,7 +19,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Tool, ToolCall, ToolError, ToolLoadError, ToolOutput, schema_of};
-use crate::model::ToolSpec;
+use crate::model::{MODEL_REFUSED, ToolSpec};
 
 /// How a delegation tool delegates.
 ///
@@ -102,10 +104,17 @@ impl Default for SubagentConfig {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct SubagentTool {
     config: SubagentConfig,
-    host: Option<Host>,
+    /// What its provider can do now. No host: that would keep the runtime whose behaviours have this tool.
+    provider: Option<Box<dyn Fn() -> Option<Capabilities> + Send + Sync>>,
+}
+
+impl fmt::Debug for SubagentTool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubagentTool").field("config", &self.config).finish_non_exhaustive()
+    }
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -124,13 +133,13 @@ struct Arguments {
 impl SubagentTool {
     /// Makes the tool.
     pub fn new(config: SubagentConfig) -> Self {
-        Self { config, host: None }
+        Self { config, provider: None }
     }
 
     /// Returns what its provider can do; `None` while there is none of this name.
     fn capabilities(&self) -> Option<Capabilities> {
-        match &self.host {
-            Some(host) => host.provider(&self.config.provider),
+        match &self.provider {
+            Some(now) => now(),
             None => Some(Capabilities { inherits: self.config.provider == FORK, ..Capabilities::all() }),
         }
     }
@@ -246,7 +255,7 @@ impl Tool for SubagentTool {
             let need = format!("a provider that does more: {:?} does not support {lacking}", self.config.provider);
             return Err(ToolLoadError::Needs { tool: self.config.name.clone(), need });
         }
-        self.host = Some(host.clone());
+        self.provider = Some(host.watch_provider(&self.config.provider));
         Ok(())
     }
 
@@ -287,16 +296,13 @@ pub(crate) fn judge(child: &SessionId, result: OneShotResult) -> Result<ToolOutp
         }
         TurnEnd::MaxTokens => ("SUBAGENT_TOKEN_LIMIT", "ran out of output tokens".to_owned()),
         TurnEnd::Aborted { .. } => ("SUBAGENT_CANCELLED", "was cancelled".to_owned()),
-        TurnEnd::Error { code, message } if code == DECLINED => ("SUBAGENT_DECLINED", format!("declined: {message}")),
+        TurnEnd::Error { code, message } if code == MODEL_REFUSED => ("SUBAGENT_DECLINED", format!("declined: {message}")),
         TurnEnd::Error { code, message } => ("SUBAGENT_FAILED", format!("failed with {code}: {message}")),
         other => ("SUBAGENT_ABNORMAL", format!("ended abnormally: {}", other.as_str())),
     };
     let said = if text.is_empty() { String::new() } else { format!("; it had said: {}", excerpt(&text)) };
     Err(ToolError::named("SubagentError", code, format!("subagent {child} {became}{said}")))
 }
-
-/// The code with which a turn fails whose model refuses to answer.
-const DECLINED: &str = "MODEL_REFUSED";
 
 /// Most of a child's words that stand in an error, in characters.
 const QUOTED_CHARS: usize = 2_000;
@@ -325,7 +331,7 @@ mod tests {
             (TurnEnd::MaxTokens, "It", "SUBAGENT_TOKEN_LIMIT", "Error: subagent c ran out of output tokens; it had said: It"),
             (TurnEnd::Aborted { cause: "user".into() }, "", "SUBAGENT_CANCELLED", "Error: subagent c was cancelled"),
             (TurnEnd::error("NO_PAPER", "none"), "", "SUBAGENT_FAILED", "Error: subagent c failed with NO_PAPER: none"),
-            (TurnEnd::error(DECLINED, "not this"), "", "SUBAGENT_DECLINED", "Error: subagent c declined: not this"),
+            (TurnEnd::error(MODEL_REFUSED, "not this"), "", "SUBAGENT_DECLINED", "Error: subagent c declined: not this"),
             (TurnEnd::Interrupted, "", "SUBAGENT_ABNORMAL", "Error: subagent c ended abnormally: interrupted"),
         ] {
             let error = judged(outcome, said).unwrap_err();

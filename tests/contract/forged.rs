@@ -9,7 +9,7 @@ use greenroom_session::{
     header::NewSession,
     message::{Block, Message, MessageKind, Source},
     store::{Accept, Create, Op, Release},
-    transfer::{export_folder, import_folder},
+    transfer::{ImportTrouble, export_folder, import_folder},
 };
 
 use crate::{
@@ -47,7 +47,7 @@ fn import(world: &World, other: &World, ids: &[&str], activate: bool) -> Vec<&'s
     let ids: Vec<_> = ids.iter().map(|id| sid(id)).collect();
     export_folder(&mut *other.reader(), &ids, &folder.path().join("out"), &mut |_| {}).unwrap();
     let report = import_folder(&*world.plain(), &folder.path().join("out"), activate, &mut |_| {}).unwrap();
-    report.troubles.iter().map(|trouble| trouble.code()).collect()
+    report.troubles.iter().map(ImportTrouble::code).collect()
 }
 
 /// Everything that an agent may do to a child of its own is refused.

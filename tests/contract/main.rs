@@ -43,6 +43,11 @@ mod runs;
 mod settlement;
 mod setup;
 mod supervision;
+mod talking;
+mod tools;
+#[cfg(feature = "program")]
+mod tools_commands;
+mod tools_delegating;
 mod watched;
 mod watched_store;
 mod world;

@@ -72,6 +72,7 @@ mod seeded;
 mod senders;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod stress;
+mod tools;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod transfer_world;
 

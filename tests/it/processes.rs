@@ -147,7 +147,7 @@ fn stopped_in_waiting(desk: &Desk, root: &str) -> Option<(Child, fs::File)> {
     let [left] = &*locks() else { panic!("what the first has left: {:?}", locks()) };
     let held = fs::File::open(left).unwrap();
     until("the lock is free", || held.try_lock().ok());
-    let holder = start(desk, &["run", "story.toml", "--root", root]);
+    let mut holder = start(desk, &["run", "story.toml", "--root", root]);
     until("it waits, or has waited", || (locks().len() > 1 || desk.path("pid-2").exists()).then_some(()));
     until("it is stopped between two writes", || {
         kill_process(Pid::from_child(&holder), Signal::STOP).unwrap();
@@ -160,7 +160,8 @@ fn stopped_in_waiting(desk: &Desk, root: &str) -> Option<(Child, fs::File)> {
     if locks().len() > 1 && !desk.path("pid-2").exists() {
         return Some((holder, held));
     }
-    kill_process(Pid::from_child(&holder), Signal::KILL).unwrap();
+    holder.kill().unwrap();
+    holder.wait().unwrap();
     None
 }
 

@@ -124,7 +124,8 @@ impl Turn {
     /// Tells subscribers that a model has said a little more. Nothing is written.
     pub fn chunk(&self, chunk: Chunk) {
         if !self.core.has_ended() {
-            self.core.services.tell(|| Occurrence::Chunk { session: self.session().clone(), turn: self.core.turn, chunk });
+            let step = self.open_step().unwrap_or_default();
+            self.core.services.tell(|| Occurrence::Chunk { session: self.session().clone(), turn: self.core.turn, step, chunk });
         }
     }
 

@@ -111,16 +111,21 @@ fn left_out(deeds: &[Deed]) -> Vec<(usize, BTreeSet<PathBuf>)> {
                 }
             }
             Deed::Written(path) => drop(missing.insert(path.clone())),
+            // What has lost its only name is not missed: the tombstone beside it counts. What was new has another name by now.
+            Deed::Synced(path) => drop(missing.remove(path)),
+            Deed::Gone(path) => {
+                if !is_new(path) {
+                    missing.remove(path);
+                }
+            }
+            // A log that nothing has been written to yet is none.
+            Deed::Named(path) => {
+                if !(is_passing(path) || is_new(path) || is_log(path)) {
+                    missing.insert(path.parent().unwrap().to_owned());
+                }
+            }
             // What is cut off is not missed: a log is emptied when all of it has gone into its database.
             Deed::Cut(_) => {}
-            Deed::Synced(path) => drop(missing.remove(path)),
-            // It has another name by now.
-            Deed::Gone(path) if is_new(path) => {}
-            // What has lost its only name is not missed: the tombstone beside it counts.
-            Deed::Gone(path) => drop(missing.remove(path)),
-            // A log that nothing has been written to yet is none.
-            Deed::Named(path) if is_passing(path) || is_new(path) || is_log(path) => {}
-            Deed::Named(path) => drop(missing.insert(path.parent().unwrap().to_owned())),
             Deed::Said => {
                 said += 1;
                 let now: BTreeSet<PathBuf> = missing.iter().filter(|path| !is_passing(path)).cloned().collect();
@@ -157,6 +162,8 @@ fn whatever_is_acknowledged_has_been_synced_before() {
     }
 }
 
+const SEND: [&str; 5] = ["send", "r", "hello", "--message-id", "m1"];
+
 #[test]
 fn what_is_said_not_to_be_delivered_has_been_taken_back_on_the_disk_too() {
     let desk = || {
@@ -167,7 +174,6 @@ fn what_is_said_not_to_be_delivered_has_been_taken_back_on_the_disk_too() {
         store.close().unwrap();
         desk
     };
-    const SEND: [&str; 5] = ["send", "r", "hello", "--message-id", "m1"];
     let undisturbed = desk();
     let operations = operations(undisturbed.command(&SEND), undisturbed.folder());
     let mut taken_back = 0;

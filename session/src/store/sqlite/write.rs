@@ -283,7 +283,8 @@ impl<'a> Batch<'a> {
     fn open(&mut self, op: &Open) -> Result<Done, Stop> {
         let known = known(self.conn, &mut self.memory.sessions, &op.session)?;
         let (sid, seed_length) = (known.found.sid, known.found.header.seed_length);
-        let holder: Option<String> = self.conn.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| row.get(0)).optional()?;
+        let holder: Option<String> =
+            self.conn.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| log::name(row, 0)).optional()?;
         let dead = match holder.filter(|holder| holder != self.node.owner().as_str()) {
             Some(holder) if self.node.liveness().alive(self.conn, &holder)? => {
                 let holder = holder.parse().map_err(|error: crate::id::IdError| StoreError::Damaged(error.to_string()))?;

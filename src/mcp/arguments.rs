@@ -4,7 +4,7 @@ use greenroom_session::id::SessionId;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::tool::ToolError;
+use crate::tool::{ToolError, no_id};
 
 /// The longest wait, in seconds.
 pub(super) const MOST_SECONDS: u64 = 600;
@@ -80,8 +80,5 @@ pub(super) struct Interrupt {
 /// # Errors
 /// That no subagent has it. `then` says what that means for what was asked.
 pub(super) fn subagent(id: &str, then: &str) -> Result<SessionId, ToolError> {
-    SessionId::new(id).map_err(|error| {
-        let shown: String = id.chars().take(100).collect();
-        ToolError::new("NOT_RESUMABLE", format!("subagent {shown:?} is unavailable: {error}{then}"))
-    })
+    SessionId::new(id).map_err(|error| no_id(id, &error, then))
 }

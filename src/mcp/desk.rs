@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     model::ToolSpec,
-    tool::{ToolError, check, not_delivered, render},
+    tool::{NOT_DELIVERED, ToolError, check, not_delivered, queued, render},
 };
 
 /// How long an interrupt waits for another process that holds the subagent.
@@ -81,15 +81,14 @@ impl Desk {
 
     async fn send_message(&self, arguments: Result<arguments::SendMessage, ToolError>, call: &Call) -> Result<Answer, ToolError> {
         let arguments::SendMessage { message, subagent_id } = arguments?;
-        let child = subagent(&subagent_id, "; the message was not delivered")?;
+        let child = subagent(&subagent_id, NOT_DELIVERED)?;
         self.agent(call).followup(&child, message).await.map_err(|error| not_delivered(&error, &child))?;
-        Ok(Answer::text(format!("message queued as the next turn for subagent {child}")))
+        Ok(Answer::text(queued(&child)))
     }
 
     async fn list_agents(&self, arguments: Result<arguments::ListAgents, ToolError>, call: &Call) -> Result<Answer, ToolError> {
         let arguments::ListAgents {} = arguments?;
-        let (lines, _) = render(&self.children(call).await?);
-        Ok(Answer::text(if lines.is_empty() { "(no subagents)".to_owned() } else { lines.join("\n") }))
+        Ok(Answer::text(render(&self.children(call).await?).0))
     }
 
     pub(super) async fn children(&self, call: &Call) -> Result<Vec<Entry>, ToolError> {

@@ -47,7 +47,8 @@ impl Desk {
                 _ = ticks.tick() => call.tell(begun.elapsed().as_secs_f64(), None, format!("subagent {} is working", run.id())).await,
                 () = self.closing().cancelled() => return Err(left(run)),
                 () = call.cancelled.cancelled() => {
-                    if !call.is_given_up() {
+                    // A server on its way to its end cancels its calls, too.
+                    if self.closing().is_cancelled() || !call.is_given_up() {
                         return Err(left(run));
                     }
                     break Call::aborted();

@@ -67,10 +67,16 @@ impl Client {
     }
 
     pub(crate) fn greet(&mut self) -> Value {
+        let id = self.ask_to_greet();
+        self.answer(id)["result"].clone()
+    }
+
+    /// Introduces itself without reading the answer.
+    pub(crate) fn ask_to_greet(&mut self) -> i64 {
         let params = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a test", "version": "1"}});
-        let greeting = self.request("initialize", &params);
+        let id = self.ask("initialize", &params);
         self.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
-        greeting["result"].clone()
+        id
     }
 
     /// Writes a line.

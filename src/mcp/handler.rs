@@ -11,7 +11,7 @@ use rmcp::{
     },
     service::RequestContext,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{answer::result, call::Call, desk::Desk, specs::INSTRUCTIONS};
@@ -56,7 +56,7 @@ impl ServerHandler for Handler {
     async fn call_tool(&self, request: CallToolRequestParams, context: RequestContext<RoleServer>) -> Result<CallToolResponse, ErrorData> {
         let call =
             Call { token: context.meta.get_progress_token(), peer: context.peer, room: self.room.clone(), cancelled: context.ct, ended: self.ended.clone() };
-        let arguments = Value::Object(request.arguments.unwrap_or_else(Map::new));
+        let arguments = Value::Object(request.arguments.unwrap_or_default());
         // A request whose body panics would never be answered.
         let done = AssertUnwindSafe(self.desk.call(&request.name, arguments, &call)).catch_unwind().await;
         let answer = match done {

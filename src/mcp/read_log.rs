@@ -95,5 +95,5 @@ pub(super) fn cut(text: &mut String, most: usize) {
     }
     let rest = text.len() - at;
     text.truncate(at);
-    text.push_str(&format!("… ({rest} more bytes)"));
+    text.extend(["… (", &rest.to_string(), " more bytes)"]);
 }

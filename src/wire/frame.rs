@@ -186,7 +186,10 @@ impl<'a> Members<'a> {
             return Err(invalid("`jsonrpc` must be \"2.0\""));
         }
         let Some(method) = self.method else {
-            return if self.result.is_some() != self.error.is_some() { Ok(Frame::Answer { id: known }) } else { Err(invalid("`method` is missing")) };
+            return match (self.result, self.error) {
+                (Some(_), None) | (None, Some(_)) => Ok(Frame::Answer { id: known }),
+                _ => Err(invalid("`method` is missing")),
+            };
         };
         let method = serde_json::from_str(method.get()).map(Cow::Owned).map_err(|_| invalid("`method` must be a string"))?;
         if self.params.is_some_and(|params| !params.get().starts_with('{')) {

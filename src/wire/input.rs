@@ -11,7 +11,7 @@ use super::{Frame, Limits, Line, LineReader, Protocol, Refusal, RequestId, open:
 
 /// The half of the wire that reads.
 pub(super) struct Input<R> {
-    pub(super) input: LineReader<R>,
+    pub(super) from: LineReader<R>,
     pub(super) feed: DuplexStream,
     pub(super) open: Open,
     pub(super) refuse: mpsc::Sender<Refusal>,
@@ -63,7 +63,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
             let passed = tokio::select! {
                 biased;
                 () = self.open.place(), if !queue.requests.is_empty() => self.next_of(&mut queue).await,
-                line = self.input.next(), if is_open && queue.bytes < self.limits.held => match line {
+                line = self.from.next(), if is_open && queue.bytes < self.limits.held => match line {
                     Ok(Some(line)) => self.take(line, &mut queue).await,
                     Ok(None) => {
                         is_open = false;

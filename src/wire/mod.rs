@@ -151,9 +151,9 @@ where
     let ended = CancellationToken::new();
 
     let mut library = Box::pin(library(Ends { reader, writer, room: room.clone(), ended: ended.clone() }));
-    let mut out = Box::pin(Output { output, lines: drain, refusals, open: open.clone(), room: room.clone() }.run());
+    let mut out = Box::pin(Output { to: output, lines: drain, refusals, open: open.clone(), room: room.clone() }.run());
     // Dropped, its end of the library's pipe is the library's end of input.
-    let mut reading = Some(Box::pin(Input { input: LineReader::new(input, limits.line), feed, open, refuse, protocol, limits }.run()));
+    let mut reading = Some(Box::pin(Input { from: LineReader::new(input, limits.line), feed, open, refuse, protocol, limits }.run()));
     let mut returned = None;
     let mut written = None;
     let mut until = None;

@@ -11,7 +11,7 @@ use super::{Frame, Limits, Line, LineReader, Refusal, RequestId, Room, open::Ope
 
 /// The half of the wire that writes, and the only one that does: lines go out whole.
 pub(super) struct Output<W> {
-    pub(super) output: W,
+    pub(super) to: W,
     pub(super) lines: DuplexStream,
     pub(super) refusals: mpsc::Receiver<Refusal>,
     pub(super) open: Open,
@@ -28,7 +28,7 @@ enum Out {
 impl<W: AsyncWrite + Unpin> Output<W> {
     /// Writes until nobody says anything any more.
     pub(super) async fn run(self) -> io::Result<()> {
-        let Self { mut output, lines, mut refusals, open, room } = self;
+        let Self { to: mut output, lines, mut refusals, open, room } = self;
         let anything = Limits { values: usize::MAX, ..Limits::default() };
         let mut lines = LineReader::new(lines, usize::MAX);
         let (mut says, mut refuses) = (true, true);
@@ -42,16 +42,14 @@ impl<W: AsyncWrite + Unpin> Output<W> {
                         continue;
                     }
                 },
-                refusal = refusals.recv(), if refuses => match refusal {
-                    Some(refusal) => {
+                refusal = refusals.recv(), if refuses => {
+                    if let Some(refusal) = refusal {
                         write(&mut output, refusal.line().as_bytes()).await?;
-                        continue;
-                    }
-                    None => {
+                    } else {
                         refuses = false;
-                        continue;
                     }
-                },
+                    continue;
+                }
             };
             // An answer is out of the way only when it has been written.
             let out = match Frame::read(&line, &anything) {

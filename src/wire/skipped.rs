@@ -9,15 +9,25 @@ const ID_BYTES: usize = 256;
 #[derive(Debug, Default)]
 pub(super) struct Skipped {
     depth: u64,
-    in_string: bool,
-    escaped: bool,
+    within: Within,
     /// Whether the outermost object waits for a member's name.
     wants_name: bool,
     /// The bytes of the string or value that is being read at depth 1, as long as it may matter.
     token: Vec<u8>,
     name_is_id: bool,
     id: Option<Vec<u8>>,
-    is_over: bool,
+}
+
+/// What the next byte is read as.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Within {
+    #[default]
+    Structure,
+    Text,
+    /// The byte after a backslash.
+    Escape,
+    /// After what could tell an id.
+    Nothing,
 }
 
 impl Skipped {
@@ -28,37 +38,41 @@ impl Skipped {
     }
 
     fn byte(&mut self, byte: u8) {
-        if self.is_over {
-            return;
-        }
-        if self.in_string {
-            self.keep(byte);
-            match byte {
-                _ if self.escaped => self.escaped = false,
-                b'\\' => self.escaped = true,
-                b'"' => self.in_string = false,
-                _ => {}
+        match self.within {
+            Within::Nothing => {}
+            Within::Structure => self.structure(byte),
+            Within::Text | Within::Escape => {
+                self.keep(byte);
+                self.within = match (&self.within, byte) {
+                    (Within::Text, b'"') => Within::Structure,
+                    (Within::Text, b'\\') => Within::Escape,
+                    _ => Within::Text,
+                };
             }
-            return;
         }
+    }
+
+    fn structure(&mut self, byte: u8) {
         match byte {
             b'"' => {
-                self.in_string = true;
+                self.within = Within::Text;
                 self.keep(byte);
             }
             b'{' | b'[' => {
                 self.depth += 1;
                 if self.depth == 1 {
                     self.wants_name = byte == b'{';
-                    // An array has no id.
-                    self.is_over = byte == b'[';
+                    if byte == b'[' {
+                        // An array has no id.
+                        self.within = Within::Nothing;
+                    }
                 }
                 self.spoil();
             }
             b'}' | b']' => {
                 if self.depth == 1 {
                     self.end_of_value();
-                    self.is_over = true;
+                    self.within = Within::Nothing;
                 }
                 self.depth = self.depth.saturating_sub(1);
             }

@@ -187,7 +187,7 @@ struct Slow {
 }
 
 fn slow() -> (Slow, impl FnOnce(Ends) -> futures::future::BoxFuture<'static, ()>) {
-    let (sees, seen) = tokio::sync::mpsc::unbounded_channel();
+    let (show, seen) = tokio::sync::mpsc::unbounded_channel();
     let (say, mut says) = tokio::sync::mpsc::unbounded_channel::<String>();
     let library = move |Ends { reader, mut writer, .. }: Ends| -> futures::future::BoxFuture<'static, ()> {
         Box::pin(async move {
@@ -195,7 +195,7 @@ fn slow() -> (Slow, impl FnOnce(Ends) -> futures::future::BoxFuture<'static, ()>
             loop {
                 tokio::select! {
                     line = lines.next_line() => match line.unwrap() {
-                        Some(line) => sees.send(line).unwrap(),
+                        Some(line) => show.send(line).unwrap(),
                         None => return,
                     },
                     Some(line) = says.recv() => writer.write_all(line.as_bytes()).await.unwrap(),
@@ -262,7 +262,7 @@ async fn a_cancellation_overtakes_what_waits_and_makes_room() {
             assert_eq!(slow.sees().await, [request(5).trim_end()]);
             drop(client);
         };
-        let ((_, end), ()) = tokio::join!(serving, script);
+        let (((), end), ()) = tokio::join!(serving, script);
         end.unwrap();
     }
 }

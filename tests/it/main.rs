@@ -62,6 +62,10 @@ mod log_format;
 mod mcp;
 #[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
 mod mcp_client;
+#[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
+mod mcp_input;
+#[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
+mod mcp_restart;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod processes;
 #[cfg(all(feature = "cli", feature = "sqlite"))]

@@ -13,6 +13,50 @@ use serde_json::{Value, json};
 
 use crate::cli::Desk;
 
+/// A clerk that answers with what it was told, and one whose turn lasts until there is a file named `go`.
+pub(crate) const PROGRAM: &str = r#"
+[run]
+root = "editor"
+
+[agents.editor]
+behavior = "script"
+turns = []
+
+[agents.clerk]
+behavior = "command"
+answer = "text"
+command = ["sh", "-c", 'case "$GREENROOM_MESSAGE" in fail*) echo no >&2; exit 3;; esac; echo "you said: $GREENROOM_MESSAGE" | cut -c -40']
+
+[agents.slow]
+behavior = "command"
+answer = "text"
+command = ["sh", "-c", 'touch begun; while [ ! -e go ]; do sleep 0.02; done; echo "attempt $GREENROOM_ATTEMPT"']
+"#;
+
+pub(crate) const MCP: [&str; 5] = ["mcp", "--root", "desk", "--program", "story.toml"];
+
+pub(crate) fn desk() -> Desk {
+    let desk = Desk::new();
+    desk.write("story.toml", PROGRAM);
+    desk
+}
+
+pub(crate) fn begun(desk: &Desk) {
+    while !desk.path("begun").exists() {
+        thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// Starts a subagent in the background and returns its id.
+pub(crate) fn start(client: &mut Client, agent: &str, prompt: &str) -> String {
+    let given = client.tool("subagent", &json!({"description": "collect facts", "prompt": prompt, "run_in_background": true, "agent": agent}));
+    given.text().strip_prefix("started subagent ").unwrap().to_owned()
+}
+
+pub(crate) fn wait(client: &mut Client, child: &str) -> Given {
+    client.tool("wait", &json!({"subagent_id": child, "timeout": 60}))
+}
+
 const BOUND: Duration = Duration::from_secs(120);
 
 /// The program, spoken to line by line. Each line of its stdout must be a message of JSON-RPC.

@@ -1,6 +1,6 @@
 //! From the client to the library.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use tokio::{
     io::{AsyncRead, AsyncWriteExt, DuplexStream},
@@ -31,24 +31,34 @@ struct Held {
 #[derive(Default)]
 struct Queue {
     requests: VecDeque<Held>,
+    ids: HashSet<RequestId>,
     bytes: usize,
 }
 
 impl Queue {
     fn push(&mut self, held: Held) {
         self.bytes += held.line.len();
+        self.ids.insert(held.id.clone());
         self.requests.push_back(held);
     }
 
     fn pop(&mut self) -> Option<Held> {
         let held = self.requests.pop_front()?;
         self.bytes -= held.line.len();
+        self.ids.remove(&held.id);
         Some(held)
     }
 
-    /// Takes out the newest request of an id.
+    fn has(&self, id: &RequestId) -> bool {
+        self.ids.contains(id)
+    }
+
+    /// Takes out the request of an id.
     fn remove(&mut self, id: &RequestId) -> bool {
-        let Some(at) = self.requests.iter().rposition(|held| held.id == *id) else { return false };
+        if !self.ids.remove(id) {
+            return false;
+        }
+        let Some(at) = self.requests.iter().position(|held| held.id == *id) else { return false };
         self.bytes -= self.requests.remove(at).map_or(0, |held| held.line.len());
         true
     }
@@ -102,6 +112,10 @@ impl<R: AsyncRead + Unpin> Input<R> {
         let frame = Frame::read(&line, &self.limits).and_then(|frame| frame.check(self.protocol).map(|()| frame));
         match frame {
             Err(refusal) => self.refuse(refusal).await,
+            Ok(Frame::Request { id, .. }) if self.open.has(&id) || queue.has(&id) => {
+                // A library forgets one of the two. Under its id this would pass for the answer to the other.
+                self.refuse(Refusal::invalid(None, "the id is that of a request that is not answered yet")).await
+            }
             Ok(Frame::Request { id, .. }) => {
                 if queue.requests.is_empty() && self.open.enter(&id) {
                     return self.pass(&line).await;
@@ -118,8 +132,8 @@ impl<R: AsyncRead + Unpin> Input<R> {
                             Protocol::Mcp => Ok(()),
                         };
                     }
-                    if self.protocol == Protocol::Mcp {
-                        self.open.leave(&id);
+                    if self.protocol == Protocol::Mcp && self.open.forget(&id) {
+                        self.open.leave();
                     }
                 }
                 self.pass(&line).await

@@ -2,7 +2,7 @@
 //!
 //! A client is a program that nobody here wrote, and the libraries behind the protocols hold whatever it sends. [`serve`] stands between them: the library sees only whole lines of
 //! valid JSON-RPC in UTF-8, none longer than [`Limits::line`], and everything else is answered here, shortly, and never repeated. At most [`Limits::open`] requests are read and not
-//! answered. Further ones wait here, in [`Limits::held`] bytes, while notifications overtake them, so that a cancellation always arrives; then reading stops, and the client's writes
+//! answered, each under an id of its own. Further ones wait here, in [`Limits::held`] bytes, while notifications overtake them, so that a cancellation always arrives; then reading stops, and the client's writes
 //! block. What the library writes goes out as whole lines of one writer, and the end waits until it has been written.
 //!
 //! ```

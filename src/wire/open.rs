@@ -1,7 +1,7 @@
 //! Requests that are read and not answered.
 
 use std::{
-    collections::HashMap,
+    collections::HashSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -22,8 +22,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How often each id is open: a client that uses one twice is owed two answers.
-    ids: HashMap<RequestId, usize>,
+    ids: HashSet<RequestId>,
     count: usize,
 }
 
@@ -42,26 +41,22 @@ impl Open {
         if state.count >= self.0.most {
             return false;
         }
-        state.count += 1;
-        *state.ids.entry(id.clone()).or_default() += 1;
+        state.count += usize::from(state.ids.insert(id.clone()));
         true
     }
 
-    /// A request was answered, or will not be. One that is not open changes nothing.
-    pub(super) fn leave(&self, id: &RequestId) {
-        let mut state = self.state();
-        let Some(times) = state.ids.get_mut(id) else { return };
-        *times -= 1;
-        if *times == 0 {
-            state.ids.remove(id);
-        }
-        state.count = state.count.saturating_sub(1);
-        drop(state);
-        self.0.answered.notify_one();
+    /// Tells whether a request of this id is open.
+    pub(super) fn has(&self, id: &RequestId) -> bool {
+        self.state().ids.contains(id)
     }
 
-    /// A request was answered without its id: whose place it had is not known, and it is free.
-    pub(super) fn forfeit(&self) {
+    /// A request is answered, or will not be: its id is free, and its place is by [`Open::leave`]. `false`: there is no such request.
+    pub(super) fn forget(&self, id: &RequestId) -> bool {
+        self.state().ids.remove(id)
+    }
+
+    /// The place of a request is free. Which one it was is not asked: an answer may have no id.
+    pub(super) fn leave(&self) {
         let mut state = self.state();
         state.count = state.count.saturating_sub(1);
         drop(state);

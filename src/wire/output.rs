@@ -7,7 +7,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::{Frame, Limits, Line, LineReader, Refusal, RequestId, Room, open::Open};
+use super::{Frame, Limits, Line, LineReader, Refusal, Room, open::Open};
 
 /// The half of the wire that writes, and the only one that does: lines go out whole.
 pub(super) struct Output<W> {
@@ -18,11 +18,12 @@ pub(super) struct Output<W> {
     pub(super) room: Room,
 }
 
-/// What a line was that goes out.
+/// What a line is that goes out.
 enum Out {
-    Answer(Option<RequestId>),
-    Request,
+    /// The answer to a request that is open.
+    Answer,
     Notification,
+    Other,
 }
 
 impl<W: AsyncWrite + Unpin> Output<W> {
@@ -51,11 +52,11 @@ impl<W: AsyncWrite + Unpin> Output<W> {
                     continue;
                 }
             };
-            // An answer is out of the way only when it has been written.
             let out = match Frame::read(&line, &anything) {
-                Ok(Frame::Answer { id }) => Out::Answer(id),
+                // Whoever reads the answer may use the id again at once. The place is free only when the answer has been written.
+                Ok(Frame::Answer { id }) if id.as_ref().is_none_or(|id| open.forget(id)) => Out::Answer,
                 Ok(Frame::Notification { .. }) => Out::Notification,
-                Ok(Frame::Request { .. }) => Out::Request,
+                Ok(_) => Out::Other,
                 Err(refusal) => {
                     tracing::error!(%refusal, "what is no message was not sent");
                     continue;
@@ -65,9 +66,8 @@ impl<W: AsyncWrite + Unpin> Output<W> {
             output.write_all(&line).await?;
             output.flush().await?;
             match out {
-                Out::Answer(Some(id)) => open.leave(&id),
-                Out::Answer(None) => open.forfeit(),
-                Out::Request => {}
+                Out::Answer => open.leave(),
+                Out::Other => {}
                 Out::Notification => room.give_back(),
             }
         }

@@ -268,23 +268,53 @@ async fn a_cancellation_overtakes_what_waits_and_makes_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_id_twice_is_two_requests() {
+async fn an_id_is_used_again_as_soon_as_its_answer_can_be_read_and_not_before() {
+    let (mut slow, library) = slow();
+    let (output, client) = duplex(1 << 16);
+    let (mut say, input) = duplex(1 << 16);
+    let serving = serve(input, output, Protocol::Mcp, Limits { open: 2, ..Limits::default() }, library);
+    let script = async move {
+        let mut said = BufReader::new(client).lines();
+        // The second waits for a place, and its id is in use, too.
+        for id in [1, 2, 3, 1, 3] {
+            say.write_all(request(id).as_bytes()).await.unwrap();
+        }
+        assert_eq!(slow.sees().await, [request(1).trim_end(), request(2).trim_end()]);
+        for _ in 0..2 {
+            let refused = said.next_line().await.unwrap().unwrap();
+            assert!(refused.contains("\"id\":null") && refused.contains("is not answered yet"), "{refused}");
+        }
+        for round in 0..3 {
+            slow.say.send("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n".into()).unwrap();
+            assert!(said.next_line().await.unwrap().unwrap().contains("\"result\""));
+            say.write_all(request(1).as_bytes()).await.unwrap();
+            let seen = slow.sees().await;
+            // What waited has the place of the first.
+            assert_eq!(seen, if round == 0 { vec![request(3).trim_end().to_owned()] } else { vec![request(1).trim_end().to_owned()] });
+            if round == 0 {
+                slow.say.send("{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{}}\n".into()).unwrap();
+                assert!(said.next_line().await.unwrap().unwrap().contains("\"id\":3"));
+                assert_eq!(slow.sees().await, [request(1).trim_end()]);
+            }
+        }
+        drop(say);
+    };
+    let (((), end), ()) = tokio::join!(serving, script);
+    end.unwrap();
+}
+
+#[test]
+fn every_answer_frees_one_place() {
     let open = Open::new(2);
-    let id = RequestId::Number(1);
-    assert!(open.enter(&id) && open.enter(&id) && !open.enter(&id));
-    open.leave(&id);
-    open.leave(&RequestId::Number(2));
+    let [one, two] = [1, 2].map(RequestId::Number);
+    assert!(open.enter(&one) && open.enter(&two) && !open.enter(&RequestId::Number(3)));
+    assert!(open.forget(&one) && !open.forget(&one) && !open.has(&one) && open.has(&two));
+    assert_eq!(open.count(), 2);
+    open.leave();
     assert_eq!(open.count(), 1);
-    open.place().await;
-    open.leave(&id);
-    open.leave(&id);
-    assert_eq!(open.count(), 0);
-    // An answer without an id was somebody's.
-    assert!(open.enter(&id) && open.enter(&RequestId::Number(2)));
-    open.forfeit();
-    assert_eq!(open.count(), 1);
-    open.leave(&id);
-    open.leave(&RequestId::Number(2));
+    // One without an id was somebody's.
+    open.leave();
+    open.leave();
     assert_eq!(open.count(), 0);
 }
 

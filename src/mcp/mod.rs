@@ -44,6 +44,7 @@ mod specs;
 mod start;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod wait;
 
 pub use error::McpError;

@@ -1,11 +1,18 @@
 //! Models: what is asked of one, what it answers, which there are, and the agent that works with one.
 //!
 //! - [`Model`]: one answer to one [`ModelRequest`], as a stream of [`ModelEvent`]s.
+//! - `GenaiModel` (feature `models`): the models of real providers. [`ScriptedModel`]: one that says what it was told to say. [`Recorder`] and [`ReplayModel`]: what a model
+//!   has said, written down and said again.
 //! - [`ModelAgent`]: a behaviour that asks a model and does what it asks for.
 
 mod agent;
 mod error;
 mod event;
+#[cfg(feature = "models")]
+mod genai;
+mod recorder;
+mod recording;
+mod replay;
 mod request;
 mod retry;
 mod scripted;
@@ -13,6 +20,11 @@ mod scripted;
 pub use agent::{ABORTED_BEFORE_DISPATCH, MAX_STEPS, MODEL_MISSING, MODEL_REFUSED, ModelAgent, ModelOptions, Price};
 pub use error::{ModelError, ModelErrorCode};
 pub use event::{ModelEvent, Stop, Usage};
+#[cfg(feature = "models")]
+pub use genai::{Api, Endpoint, EndpointError, GenaiModel, Timeouts};
+pub use recorder::Recorder;
+pub use recording::RecordingError;
+pub use replay::ReplayModel;
 pub use request::{ModelRequest, ToolSpec};
 pub use retry::RetryPolicy;
 pub use scripted::{ScriptedAnswer, ScriptedModel};

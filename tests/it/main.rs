@@ -66,6 +66,8 @@ mod mcp_client;
 mod mcp_input;
 #[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
 mod mcp_restart;
+#[cfg(feature = "models")]
+mod models;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod processes;
 #[cfg(all(feature = "cli", feature = "sqlite"))]

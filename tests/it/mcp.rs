@@ -52,6 +52,10 @@ fn a_client_delegates_lists_sends_waits_and_reads_and_stdout_is_protocol_only_ho
         let raw = desk.run(&["log", &child, "--raw"]).out;
         let raw: Vec<Value> = raw.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines, raw);
+        for from in [raw.len() as u64, u64::MAX] {
+            let page = client.tool("read_log", &json!({"subagent_id": child, "from": from, "limit": 200}));
+            assert_eq!(page.texts, [format!("0 events from {from}; the log ends here, position {}", raw.len())]);
+        }
 
         let (exit, rest, errors) = client.end();
         assert_eq!((exit, rest.iter().filter(|message| message.get("id").is_some()).count()), (0, 0), "{errors}");

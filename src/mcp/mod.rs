@@ -42,8 +42,6 @@ mod reports;
 mod server;
 mod specs;
 mod start;
-#[cfg(test)]
-mod tests;
 mod transport;
 mod wait;
 

@@ -128,6 +128,11 @@ pub(crate) const CODES: &[Code] = &[
     code("INVALID_LABEL", Exit::Usage, "a label has 1 to 200 characters, none of them a control, line-separator or bidi character"),
     code("INVALID_PREFIX", Exit::Failed, "the provider has a mistake: what it hands over is no beginning of a log; the message says why"),
     code("INVALID_TOOL_OUTPUT", Exit::Failed, "mend the tool: what it gave is no text or JSON that a log takes"),
+    code(
+        "MCP_HANDSHAKE",
+        Exit::Usage,
+        "stdin and stdout belong to a client that speaks the Model Context Protocol; docs/mcp.md says how one is told of this server",
+    ),
     code("MESSAGE_EMPTY", Exit::Usage, "give a text, or `-` to read it from stdin"),
     code("MESSAGE_ID_CONFLICT", Exit::NotAllowed, "choose another --message-id, or send the same text"),
     code("MESSAGE_TOO_LARGE", Exit::Usage, "send at most 16 MiB; put more into a file and send its path"),
@@ -137,6 +142,7 @@ pub(crate) const CODES: &[Code] = &[
     code("MODEL_CONTENT", Exit::Failed, "what the model said cannot be read; its provider may speak another form than the one that is configured"),
     code("MODEL_CONTEXT_FULL", Exit::Failed, "the conversation is longer than the model can take in; say a smaller `window`, so that it is compacted in time"),
     code("MODEL_EMPTY_RESPONSE", Exit::Failed, "the model said nothing, three times; send the message again"),
+    code("MODEL_ENDPOINT", Exit::Usage, "name an API that greenroom speaks and a `base_url` that begins with http:// or https://"),
     code("MODEL_RATE_LIMIT", Exit::Failed, "the provider takes no more requests now, and was asked three times; send the message again later"),
     code(
         "MODEL_REPLAY_DIFFERS",
@@ -162,6 +168,8 @@ pub(crate) const CODES: &[Code] = &[
     code("PENDING", Exit::Failed, "messages wait; run the session first, or discard them: `greenroom rm --discard-pending`"),
     code("PROGRAM_INVALID", Exit::Usage, "correct the program file; nothing has been run"),
     code("PROMPT_MISSING", Exit::Usage, "give --prompt, or put `prompt` into the [run] table"),
+    code("RECORDING_INVALID", Exit::Damaged, "the message names the line; record again, or take the file of the version that wrote it"),
+    code("RECORDING_UNAVAILABLE", Exit::Failed, "look at the file that is named: whether it is there, its permissions and its disk"),
     code("RECORD_INVALID", Exit::Failed, "what an earlier attempt recorded cannot be read back; `greenroom log ID` shows it"),
     code("SEED_UNAVAILABLE", Exit::Usage, "leave --seed out"),
     code("SEQ_CONFLICT", Exit::Held, "another writer has added to the log; try again"),

@@ -30,11 +30,11 @@ impl ToolError {
         Self { name: "ToolError", code: code.into(), message: message.into() }
     }
 
-    pub(super) fn named(name: &'static str, code: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn named(name: &'static str, code: impl Into<String>, message: impl Into<String>) -> Self {
         Self { name, ..Self::new(code, message) }
     }
 
-    pub(super) fn invalid_args(problem: impl std::fmt::Display) -> Self {
+    pub(crate) fn invalid_args(problem: impl std::fmt::Display) -> Self {
         Self::new("INVALID_ARGS", format!("invalid arguments: {problem}"))
     }
 

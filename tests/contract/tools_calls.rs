@@ -340,7 +340,7 @@ async fn a_child_that_is_waited_for_is_found_again_by_a_model_after_a_shutdown(w
 async fn a_model_that_counts_its_calls_anew_is_understood_also_after_a_compaction(world: &World) {
     world.root_of("r", "talker");
     world.child("c", "r");
-    let long = "as they say, ".repeat(60);
+    let wordy = "as they say, ".repeat(60);
     // Sends letters 0 to 5 in as many answers, each time by a call that it names alike.
     let letters = Arc::new(Mutex::new(0));
     let model = Scripted::new(move |request, _| {
@@ -355,7 +355,7 @@ async fn a_model_that_counts_its_calls_anew_is_understood_also_after_a_compactio
         let letter = json!({"subagent_id": "c", "message": format!("letter {sent}")}).to_string();
         // Not counted by its provider: the window is measured in bytes.
         let end = Ok(ModelEvent::End { stop: Stop::ToolUse, usage: Usage::default() });
-        vec![Ok(ModelEvent::Text(long.clone())), call("call_0", "send_message", &letter), end]
+        vec![Ok(ModelEvent::Text(wordy.clone())), call("call_0", "send_message", &letter), end]
     });
     let mut options = ModelOptions::new("small");
     options.window = Some(1_000);

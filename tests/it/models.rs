@@ -2,6 +2,7 @@
 
 mod answers;
 mod failures;
+mod logged;
 mod requests;
 mod server;
 mod wire;

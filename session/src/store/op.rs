@@ -8,7 +8,6 @@ use crate::{
     event::{Body, Event, RootOpened},
     header::{Header, NewSession},
     id::{Epoch, Order, Seq, SessionId},
-    json::in_order,
     limits::{DEFAULT_INBOX_LIMIT, DEFAULT_NOTE_LIMIT},
     message::Message,
     turns::Claimed,
@@ -117,8 +116,7 @@ impl Create {
     }
 
     /// Creates a root from its opening.
-    pub fn opened(session: NewSession, mut opened: RootOpened, time: u64) -> Self {
-        opened.params = opened.params.map(in_order);
+    pub fn opened(session: NewSession, opened: RootOpened, time: u64) -> Self {
         let events = [Body::RootOpened(opened).at(0, time), Body::EndSeed {}.at(1, time)];
         Self { session, time, events: Arc::new(events), message: None }
     }
@@ -137,7 +135,7 @@ impl Create {
         let seed_length = inherited.len() as u64;
         session.seed_length = seed_length;
         let mut events = inherited;
-        events.push(Body::Descriptor(in_order(serde_json::to_value(descriptor)?)).at(seed_length, time));
+        events.push(Body::Descriptor(serde_json::to_value(descriptor)?).at(seed_length, time));
         events.push(Body::EndSeed {}.at(seed_length + 1, time));
         Ok(Self { session, time, events: events.into(), message })
     }

@@ -6,11 +6,12 @@ use std::{
     time::Duration,
 };
 
-use futures::{StreamExt as _, stream};
+use futures::{FutureExt as _, StreamExt as _, future, stream};
 use genai::chat::{ChatStream, ChatStreamEvent, StopReason, StreamEnd, ToolCall};
 use greenroom_session::limits::MAX_MESSAGE_BYTES;
 use serde_json::Value;
 use tokio::time::Instant;
+use tracing::dispatcher::{self, Dispatch};
 
 use super::{
     Api,
@@ -61,7 +62,7 @@ impl Answer {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
             }
-            match tokio::time::timeout_at(self.until, self.chat.next()).await {
+            match tokio::time::timeout_at(self.until, quietly(self.chat.next())).await {
                 Ok(Some(Ok(event))) => self.take(event)?,
                 Ok(Some(Err(error))) => {
                     if self.seen().blocked.is_some() {
@@ -81,9 +82,15 @@ impl Answer {
 
     /// Says why an answer has no end.
     fn cut(&self) -> ModelError {
-        match self.seen().failed.take() {
+        let (failed, is_heard) = {
+            let mut seen = self.seen();
+            (seen.failed.take(), seen.heard)
+        };
+        match failed {
             Some(reason) => self.failures.told(&reason),
-            None => ModelError::new(ModelErrorCode::Transport, "the answer broke off before its end"),
+            None if is_heard => ModelError::new(ModelErrorCode::Transport, "the answer broke off before its end"),
+            // A page for people looks like this, too: nothing of it is a frame.
+            None => ModelError::new(ModelErrorCode::Transport, format!("nothing in the answer is what {} says: is that what the base URL leads to?", self.api)),
         }
     }
 
@@ -221,6 +228,11 @@ impl Answer {
         self.ready.push_back(ModelEvent::End { stop, usage: usage.as_ref().map(counted).unwrap_or_default() });
         Ok(())
     }
+}
+
+/// Lets `genai` work without a word in the log: of an answer that fails it writes down all that the provider says, which may be the key. Whoever asked hears of it all the same.
+async fn quietly<T>(mut work: impl Future<Output = T> + Unpin) -> T {
+    future::poll_fn(|context| dispatcher::with_default(&Dispatch::none(), || work.poll_unpin(context))).await
 }
 
 /// Reads what an answer cost. `genai` has made the numbers of all providers mean the same: the cache's are part of the input.

@@ -1,6 +1,6 @@
 //! What kind of failure an error is.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, string::FromUtf8Error, time::Duration};
 
 use genai::webc::StreamTimeout;
 use reqwest::{StatusCode, header::HeaderMap};
@@ -133,6 +133,10 @@ impl Failures {
             }
             if cause.is::<StreamTimeout>() {
                 code = ModelErrorCode::Timeout;
+            }
+            // Half a character at the end is what is left of an answer that was cut off; others are none.
+            if cause.downcast_ref::<FromUtf8Error>().is_some_and(|error| error.utf8_error().error_len().is_some()) {
+                code = ModelErrorCode::Content;
             }
             next = cause.source();
         }

@@ -26,6 +26,8 @@ pub(super) struct Seen {
     pub(super) blocked: Option<String>,
     /// What Ollama failed with.
     pub(super) failed: Option<String>,
+    /// Whether there was anything at all.
+    pub(super) heard: bool,
     /// How large the calls are.
     pub(super) bytes: usize,
     /// Whether there were more calls than any model means.
@@ -52,6 +54,7 @@ pub(super) fn watch(api: Api) -> (Shared, impl Fn(&FrameCtx, RawFrameRef<'_>) + 
 
 impl Seen {
     fn take(&mut self, api: Api, data: &str) {
+        self.heard |= !data.is_empty();
         let word = match api {
             Api::OpenAi => "\"tool_calls\"",
             Api::Anthropic => "\"redacted_thinking\"",

@@ -1,7 +1,7 @@
 //! What is made of answers.
 
 use greenroom::model::{Api, ModelEvent, Stop, Usage};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     heard, hello, model,
@@ -121,6 +121,39 @@ async fn two_calls_of_one_id_are_two_calls() {
     let (events, _) = heard(&model(Api::Gemini, &server), hello()).await;
     let expected = [call("call#noon#0", "noon", r#"{"city":"Rome"}"#), call("call#noon#0", "noon", r#"{"city":"Oslo"}"#), end(Stop::ToolUse, GEMINI)];
     assert_eq!(events, expected);
+}
+
+#[tokio::test]
+async fn a_call_without_an_index_with_a_huge_one_or_with_that_of_another_is_one_call() {
+    let part = |mut call: Value, id: &str, name: &str, arguments: &str| {
+        call["function"] = json!({"arguments": arguments});
+        if !id.is_empty() {
+            call["id"] = json!(id);
+            call["function"]["name"] = json!(name);
+        }
+        openai(json!({"tool_calls": [call]}), None)
+    };
+    let two = |first: Value, second: Value| {
+        let (noon, dusk) = (part(first.clone(), "a", "noon", "{\"x"), part(second.clone(), "b", "dusk", "{"));
+        frames([vec![noon, part(first, "", "", "\":1}"), dusk, part(second, "", "", "}")], openai_end("tool_calls")])
+    };
+    for (how, frames) in [
+        ("none", two(json!({}), json!({}))),
+        ("null", two(json!({"index": null}), json!({"index": null}))),
+        ("huge", two(json!({"index": 4_000_000_000_u64}), json!({"index": u64::MAX}))),
+        ("below zero", two(json!({"index": -1}), json!({"index": -2}))),
+        ("all the same", two(json!({"index": 0}), json!({"index": 0}))),
+    ] {
+        let server = Server::start([Reply::frames(frames)]).await;
+        let (events, failure) = heard(&model(Api::OpenAi, &server), hello()).await;
+        let expected = vec![call("a", "noon", "{\"x\":1}"), call("b", "dusk", "{}"), end(Stop::ToolUse, OPENAI)];
+        assert_eq!((events, failure), (expected, None), "{how}");
+    }
+    // Two calls of one id are told apart by their indices; whoever asks for them gives them names of their own.
+    let same = frames([vec![part(json!({"index": 0}), "a", "noon", "{}"), part(json!({"index": 1}), "a", "noon", "{}")], openai_end("tool_calls")]);
+    let server = Server::start([Reply::frames(same)]).await;
+    let (events, _) = heard(&model(Api::OpenAi, &server), hello()).await;
+    assert_eq!(events, [call("a", "noon", "{}"), call("a", "noon", "{}"), end(Stop::ToolUse, OPENAI)]);
 }
 
 #[tokio::test]

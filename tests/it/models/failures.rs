@@ -3,8 +3,12 @@
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use greenroom::model::{Api, GenaiModel, Model as _, ModelError, ModelEvent, Timeouts};
+use greenroom::model::{Api, Endpoint, GenaiModel, Model as _, ModelError, ModelEvent, Timeouts};
 use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
 
 use super::{
     KEY, endpoint, heard, hello, model,
@@ -168,6 +172,8 @@ async fn whoever_takes_too_long_is_given_up() {
             ("silent", Timeouts { first: short, ..timeouts }, Reply::silence()),
             ("slow", Timeouts { next: short, ..timeouts }, dawdles()),
             ("slow in all", Timeouts { whole: short, ..timeouts }, dawdles()),
+            ("silent in all", Timeouts { whole: short, ..timeouts }, Reply::silence()),
+            ("slow to say what is wrong", Timeouts { whole: short, ..timeouts }, Reply::error(500, "oo").then_hangs()),
         ] {
             let server = Server::start([reply]).await;
             let model = GenaiModel::new(endpoint(api, &server).timeouts(timeouts)).unwrap();
@@ -187,6 +193,88 @@ async fn whoever_wants_no_more_closes_the_connection_and_asks_again_on_another()
     let mut events = model.answer(hello()).await.unwrap();
     assert_eq!(events.next().await, Some(Ok(ModelEvent::Text("He".into()))));
     drop(events);
+    server.closed(1).await;
     let (events, failure) = heard(&model, hello()).await;
     assert_eq!((events.len(), failure), (2, None));
+}
+
+#[tokio::test]
+async fn whoever_gives_up_waiting_closes_the_connection() {
+    let server = Server::start([Reply::silence()]).await;
+    let model = model(Api::Anthropic, &server);
+    let mut events = model.answer(hello()).await.unwrap();
+    tokio::select! {
+        biased;
+        () = server.asked(1) => {}
+        event = events.next() => panic!("{event:?}"),
+    }
+    drop(events);
+    server.closed(1).await;
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_an_error_whatever_it_is_said_to_be() {
+    for api in Api::ALL {
+        let (said, rest) = begun(api);
+        let whole = said.iter().chain(&rest).map(String::as_str).collect::<String>();
+        // Ollama's frames are lines, and these are lines, too.
+        let by_line = |code: &'static str| if api == Api::Ollama { code } else { "MODEL_TRANSPORT" };
+        let of = |bytes: &[u8]| [said.concat().as_bytes(), bytes].concat();
+        let nothing = "is that what the base URL leads to?";
+        for (how, kind, body, code, words) in [
+            ("a page", "text/html", b"<!doctype html>\n<p>Welcome.</p>\n\n<p>data: none</p>\n".to_vec(), by_line("MODEL_CONTENT"), ""),
+            ("an answer in one piece", "application/json", b"{\"message\":{\"content\":\"Hello.\"}}".to_vec(), "MODEL_TRANSPORT", ""),
+            ("nothing", "text/event-stream", Vec::new(), "MODEL_TRANSPORT", nothing),
+            ("comments", "text/event-stream", b": wait\n\n: wait\n\n".to_vec(), by_line("MODEL_CONTENT"), ""),
+            ("no text", "text/event-stream", of(b"data: {\"a\":\"\xff\"}\n\n"), "MODEL_CONTENT", "utf-8"),
+            ("half a character", "text/event-stream", of(b"data: {\"a\":\"\xf0\x9f"), "MODEL_TRANSPORT", ""),
+        ] {
+            let (events, error) = fails(api, Reply::page(kind, body)).await;
+            assert_eq!(error.code(), code, "{api} {how} {error}");
+            assert!(error.message.contains(words) && events.len() < 2, "{api} {how} {error}");
+            if api != Api::Ollama && kind != "text/event-stream" {
+                assert!(error.message.contains(nothing), "{api} {how} {error}");
+            }
+        }
+        // What it is said to be makes no difference where it is one.
+        let server = Server::start([Reply::page("text/plain", whole)]).await;
+        let (events, failure) = heard(&model(api, &server), hello()).await;
+        assert!(matches!(events.last(), Some(ModelEvent::End { .. })) && failure.is_none(), "{api} {failure:?}");
+    }
+}
+
+#[tokio::test]
+async fn how_long_to_wait_is_told_whatever_the_provider_says_it_in() {
+    for api in Api::ALL {
+        for (headers, expected) in [
+            (&[("retry-after", "7")][..], Some(7_000)),
+            (&[("retry-after", "7"), ("retry-after-ms", "6500")], Some(6_500)),
+            (&[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")], None),
+            (&[], None),
+        ] {
+            let reply = headers.iter().fold(Reply::error(429, "slow down"), |reply, (name, value)| reply.header(name, *value));
+            let (_, error) = fails(api, reply).await;
+            assert_eq!((error.code(), error.retry_after), ("MODEL_RATE_LIMIT", expected.map(Duration::from_millis)), "{api} {headers:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_to_be_said_over_tls_is_not_said_without() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}/v1", listener.local_addr().unwrap());
+    let asks = async move {
+        let model = GenaiModel::new(Endpoint::new(Api::OpenAi).base_url(url).key(KEY)).unwrap();
+        heard(&model, hello()).await.1.unwrap()
+    };
+    let listens = async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut first = [0; 1];
+        stream.read_exact(&mut first).await.unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        first[0]
+    };
+    let (error, first) = tokio::join!(asks, listens);
+    // So a handshake begins.
+    assert_eq!((first, error.code()), (0x16, "MODEL_TRANSPORT"), "{error}");
 }

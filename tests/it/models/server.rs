@@ -11,7 +11,8 @@ use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    task::JoinHandle,
+    sync::{Semaphore, watch},
+    task::{JoinHandle, JoinSet},
 };
 
 /// What a request is answered with.
@@ -51,6 +52,11 @@ impl Reply {
     pub(super) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
         self
+    }
+
+    /// Answers well, with a body that may be none.
+    pub(super) fn page(kind: &str, body: impl Into<Vec<u8>>) -> Self {
+        Self { status: 200, headers: vec![("content-type", kind.into())], steps: vec![Step::Chunk(body.into())] }
     }
 
     /// Takes the body apart into chunks of so many bytes, in the middle of characters and of frames.
@@ -102,6 +108,8 @@ impl Received {
 pub(super) struct Server {
     address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
+    count: watch::Sender<usize>,
+    closed: Arc<Semaphore>,
     task: JoinHandle<()>,
 }
 
@@ -118,19 +126,38 @@ impl Server {
         let address = listener.local_addr().unwrap();
         let mut replies: VecDeque<Reply> = replies.into_iter().collect();
         let received = Arc::new(Mutex::new(Vec::new()));
-        let to = received.clone();
+        let closed = Arc::new(Semaphore::new(0));
+        let count = watch::Sender::new(0);
+        let (to, ending, counts) = (received.clone(), closed.clone(), count.clone());
         let task = tokio::spawn(async move {
-            let mut open = Vec::new();
+            let mut open = JoinSet::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 let Some(request) = read(&mut stream).await else { continue };
                 to.lock().unwrap().push(request);
+                counts.send_modify(|count| *count += 1);
                 let reply = replies.pop_front().expect("a reply for every request");
                 if !answer(&mut stream, reply).await {
-                    open.push(stream);
+                    let ending = ending.clone();
+                    open.spawn(async move {
+                        let mut rest = Vec::new();
+                        // Lost or closed, it is gone.
+                        let _gone = stream.read_to_end(&mut rest).await;
+                        ending.add_permits(1);
+                    });
                 }
             }
         });
-        Self { address, received, task }
+        Self { address, received, count, closed, task }
+    }
+
+    /// Waits until so many requests have come.
+    pub(super) async fn asked(&self, requests: usize) {
+        self.count.subscribe().wait_for(|count| *count >= requests).await.unwrap();
+    }
+
+    /// Waits until so many connections that hung have been closed from the other side.
+    pub(super) async fn closed(&self, connections: u32) {
+        self.closed.acquire_many(connections).await.unwrap().forget();
     }
 
     pub(super) fn url(&self) -> String {

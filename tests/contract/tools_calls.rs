@@ -35,6 +35,81 @@ crate::on_every_store!(async
     a_model_that_counts_its_calls_anew_is_understood_also_after_a_compaction,
 );
 
+/// What the bodies of some calls have done, in order: `+` at their beginning and `-` at their end.
+#[derive(Clone, Default)]
+struct Course(Arc<Mutex<Vec<(char, usize)>>>);
+
+impl Course {
+    fn note(&self, what: char, call: usize) {
+        self.0.lock().unwrap().push((what, call));
+    }
+
+    /// Looks that no more ran at once than may, that those that run alone did, and that all began in their order.
+    fn check(&self, alone: &[bool], parallel: usize) {
+        let course = self.0.lock().unwrap();
+        let (mut running, mut most, mut begun) = (Vec::<usize>::new(), 0, 0);
+        for (what, call) in course.iter() {
+            if *what == '-' {
+                running.retain(|other| other != call);
+                continue;
+            }
+            assert_eq!(*call, begun, "{course:?}");
+            assert!(running.is_empty() || !alone[*call] && running.iter().all(|other| !alone[*other]), "{course:?}");
+            begun += 1;
+            running.push(*call);
+            most = most.max(running.len());
+        }
+        assert!(most <= parallel && running.is_empty() && begun == alone.len(), "{course:?}");
+    }
+}
+
+#[tokio::test]
+async fn calls_of_any_number_length_and_kind_keep_their_order_their_bound_and_their_barriers() {
+    let mut state = 7_u64;
+    let mut roll = move |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(state >> 33).unwrap() % below
+    };
+    for _ in 0..40 {
+        let (count, parallel) = (1 + roll(11), 1 + roll(4));
+        let alone: Vec<bool> = (0..count).map(|_| roll(4) == 0).collect();
+        let pauses: Vec<usize> = (0..count).map(|_| roll(20)).collect();
+        let world = World::memory();
+        let (kinds, course) = (alone.clone(), Course::default());
+        let model = Scripted::new(move |request, _| {
+            if request.messages.last().unwrap().role == Role::Tool {
+                return says("done");
+            }
+            let calls = kinds.iter().enumerate().map(|(n, alone)| call(&format!("c{n}"), if *alone { "alone" } else { "beside" }, &format!("{{\"n\":{n}}}")));
+            calls.chain([end(Stop::ToolUse)]).collect()
+        });
+        let mut options = ModelOptions::new("small");
+        options.parallel = parallel;
+        let desk = Desk::open(&world, model, options, |builder| builder).await;
+        for name in ["alone", "beside"] {
+            let (course, pauses) = (course.clone(), pauses.clone());
+            let tool = function(name, "Works.", move |arguments: Any, _| {
+                let (course, n) = (course.clone(), usize::try_from(arguments["n"].as_u64().unwrap()).unwrap());
+                let pauses = pauses[n];
+                async move {
+                    course.note('+', n);
+                    for _ in 0..pauses {
+                        tokio::task::yield_now().await;
+                    }
+                    course.note('-', n);
+                    Ok(n.to_string())
+                }
+            });
+            desk.add(if name == "alone" { tool.exclusive() } else { tool });
+        }
+        desk.ask("go").await;
+        desk.rest().await;
+        assert_eq!(results(&world), (0..count).map(|n| format!("c{n} {n}")).collect::<Vec<_>>());
+        course.check(&alone, parallel);
+        desk.runtime.shutdown().await;
+    }
+}
+
 /// A model agent at its desk, and what it has to do with.
 struct Desk {
     runtime: Runtime,

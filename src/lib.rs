@@ -65,7 +65,9 @@
 //! - [`program`]: program files. [`run`]: plays one until nothing is left to do. [`agent`]: the behaviours that program files name: scripted agents and
 //!   command agents. [`command`]: running one program safely.
 //! - `acp`: playing a program for an editor, by the Agent Client Protocol.
+//! - [`tool`]: what a model may call: the tools of the runtime, functions and commands.
 //! - [`stress`]: a stress run and the audit of what it has left.
+//! - `mcp`: the MCP server. `wire`: bounded stdio between a client and the library that speaks its protocol.
 //! - [`actors`]: what is alive. One actor per file.
 //! - [`session`]: what is true on disk. Synchronous; knows no actor.
 //! - `cli`: the `greenroom` program.
@@ -75,6 +77,7 @@
 //! - `sqlite` (default): the store in a file. It compiles SQLite's C source.
 //! - `program`: program files and what plays them.
 //! - `stress`: the stress run.
+//! - `acp` (default), `mcp` (default): serving an editor or a coding agent on stdio; need `program`.
 //! - `cli` (default): the `greenroom` program; needs `program` and `stress`.
 
 #[cfg(feature = "acp")]
@@ -83,6 +86,9 @@ pub mod acp;
 pub mod agent;
 #[cfg(feature = "program")]
 pub mod command;
+#[cfg(feature = "mcp")]
+pub mod mcp;
+pub mod model;
 #[cfg(feature = "program")]
 pub mod program;
 #[cfg(feature = "program")]
@@ -94,7 +100,8 @@ mod signals;
 pub mod store_url;
 #[cfg(feature = "stress")]
 pub mod stress;
-#[cfg(feature = "acp")]
+pub mod tool;
+#[cfg(any(feature = "acp", feature = "mcp"))]
 pub mod wire;
 
 pub use greenroom_actors as actors;

@@ -68,8 +68,9 @@ impl Closing {
     }
 }
 
-/// A drain of what was closed for it. Dropped when what was there has ended; until then it stays closed, also when another drain of the same is over.
-#[derive(Debug)]
+/// A drain of what was closed for it. Dropped when what was there has ended and what was let in before has arrived; until then it stays closed, also when another
+/// drain of the same is over.
+#[derive(Debug, Clone)]
 pub(crate) struct Underway(#[expect(dead_code, reason = "held, to be counted")] Vec<Arc<()>>);
 
 /// Somebody on the way.

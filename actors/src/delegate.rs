@@ -45,6 +45,8 @@ pub struct Delegate {
     pub persona: Option<String>,
     /// Which tools it may use, for a behaviour that asks [`Turn::tool_filter`](crate::Turn::tool_filter). One without either list is refused.
     pub tool_filter: Option<ToolFilter>,
+    /// Whether its parent gets a notice when it settles although it is one-shot, for a parent that does not wait for its answer. A continuable child always gives one.
+    pub notice: bool,
     /// The deepest that it may be; a root has depth 0, so that 0 forbids every child. It can only lower what the configuration says, and is a condition of the start
     /// alone: it is not recorded, and says nothing of the child's own children.
     pub max_depth: Option<u32>,
@@ -72,6 +74,7 @@ impl Delegate {
             model: None,
             persona: None,
             tool_filter: None,
+            notice: false,
             max_depth: None,
             child: None,
             key: None,
@@ -120,6 +123,13 @@ impl Delegate {
         self
     }
 
+    /// Has its parent told when it settles although it is one-shot.
+    #[must_use]
+    pub fn notice(mut self) -> Self {
+        self.notice = true;
+        self
+    }
+
     /// Lowers how deep it may be.
     #[must_use]
     pub fn max_depth(mut self, max_depth: u32) -> Self {
@@ -146,6 +156,8 @@ impl Delegate {
         let parts = (&self.label, &self.prompt, &self.alias, &self.params, &self.provider);
         let said = self.label.is_none() || self.model.is_some() || self.persona.is_some() || self.tool_filter.is_some();
         let json = match &self.child {
+            Some(child) if self.notice => serde_json::to_vec(&(parts, &self.model, &self.persona, &self.tool_filter, child, mode, "notice")),
+            None if self.notice => serde_json::to_vec(&(parts, &self.model, &self.persona, &self.tool_filter, "notice")),
             Some(child) => serde_json::to_vec(&(parts, &self.model, &self.persona, &self.tool_filter, child, mode)),
             None if said => serde_json::to_vec(&(parts, &self.model, &self.persona, &self.tool_filter)),
             None => serde_json::to_vec(&parts),
@@ -166,6 +178,7 @@ impl Delegate {
             model: self.model.clone().or(route),
             persona: self.persona.clone(),
             tool_filter: self.tool_filter.clone(),
+            notice: self.notice && mode == Mode::OneShot,
             ext: Map::new(),
         }
     }
@@ -234,6 +247,8 @@ mod tests {
             plain().model("x"),
             plain().model(ModelRoute { provider: Some("y".into()), name: "x".into() }),
             plain().persona("x"),
+            plain().notice(),
+            reserved("x").notice(),
             filter(&["x"], &[]),
             filter(&[], &["x"]),
             reserved("x"),

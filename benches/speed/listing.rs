@@ -142,6 +142,7 @@ impl Corpus {
             model: None,
             persona: None,
             tool_filter: None,
+            notice: false,
             ext: serde_json::Map::new(),
         };
         let first = Message::turn(&message, "Read the chapter.", Source::Coordinator { session: parent.clone() }, time)?;

@@ -131,6 +131,9 @@ pub struct Descriptor {
     /// Its tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_filter: Option<ToolFilter>,
+    /// Whether its parent is told when it settles although it is one-shot. Whoever started such a child waits for its answer if not.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub notice: bool,
     /// Keys that this program does not know.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub ext: Map<String, Value>,
@@ -184,6 +187,7 @@ impl Descriptor {
             model: None,
             persona: None,
             tool_filter: None,
+            notice: false,
             ext: Map::new(),
         }
     }
@@ -207,6 +211,8 @@ impl Descriptor {
             model: Option<ModelRoute>,
             persona: Option<String>,
             tool_filter: Option<ToolFilter>,
+            #[serde(default)]
+            notice: bool,
             #[serde(default)]
             ext: Map<String, Value>,
             #[serde(flatten)]
@@ -246,6 +252,7 @@ impl Descriptor {
             model: wire.model,
             persona: wire.persona,
             tool_filter: wire.tool_filter,
+            notice: wire.notice,
             ext,
         })
     }

@@ -30,6 +30,7 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a line is read or written and let go of; most are events, the largest")]
 pub enum Line {
     /// The header.
     Header(Header),

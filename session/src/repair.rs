@@ -13,10 +13,13 @@ use serde::{Deserialize, Serialize};
 use crate::{
     check::{Class, Finding, Rebuilt, Seen, Severity, check},
     event::{Body, EpochEnd},
+    fold::Fold,
     id::SessionId,
     recover::begin_epoch,
     store::{Close, CommitError, Done, Fence, LoadError, Op, Open, Reader, Refused, Store, StoreError},
 };
+
+mod kin;
 
 /// That a session was quarantined, when, and for what.
 ///
@@ -149,22 +152,39 @@ pub fn plan(reader: &mut dyn Reader, only: Option<&SessionId>) -> Result<Vec<Rep
     // Whose holder is gone is no fault: a kill leaves that.
     let left: BTreeSet<SessionId> = reader.runnable(None, usize::MAX)?.into_iter().filter(|id| only.is_none_or(|only| only == id)).collect();
     for id in left {
-        if matches!(reader.folded(&id), Ok(fold) if fold.head().live) {
+        if matches!(reader.folded(&id), Ok(fold) if may_be_ended(&fold)) {
             found.entry(Some(id)).or_default();
         }
     }
-    let of_none = found.remove(&None);
+    let mut kin = kin::Kin::default();
     let mut repairs = Vec::new();
-    for (session, findings) in found.into_iter().chain(of_none.map(|findings| (None, findings))) {
-        let is_held = session.as_ref().is_some_and(|id| held.contains(id));
-        let is_live = session.as_ref().is_some_and(|id| matches!(reader.folded(id), Ok(fold) if fold.head().live));
-        repairs.extend(of(session.as_ref(), &findings, is_held, is_live));
+    // What belongs to no session comes last.
+    let of_none = found.remove_entry(&None);
+    for (session, findings) in found.into_iter().chain(of_none) {
+        let mut known = Known { is_held: false, may_be_ended: false, blames_parent: false };
+        if let Some(id) = &session {
+            known.is_held = held.contains(id);
+            known.may_be_ended = matches!(reader.folded(id), Ok(fold) if may_be_ended(&fold));
+            known.blames_parent = kin.blames_parent(reader, id, &findings)?;
+        }
+        repairs.extend(of(session.as_ref(), &findings, &known));
     }
     Ok(repairs)
 }
 
+/// What is known of a session besides what was found.
+#[derive(Debug)]
+struct Known {
+    /// Somebody holds it.
+    is_held: bool,
+    /// Its holder is gone, and its epoch can be ended.
+    may_be_ended: bool,
+    /// It is whole, and its parent's header is not.
+    blames_parent: bool,
+}
+
 /// Says what is done about what was found of one session, or of none.
-fn of(session: Option<&SessionId>, findings: &[Finding], is_held: bool, is_live: bool) -> Vec<Repair> {
+fn of(session: Option<&SessionId>, findings: &[Finding], known: &Known) -> Vec<Repair> {
     let repair = |action, which: &dyn Fn(&Finding) -> bool, what: &str| {
         let mut found: Vec<Class> = findings.iter().filter(|finding| which(finding)).map(|finding| finding.class).collect();
         found.sort_unstable();
@@ -180,18 +200,20 @@ fn of(session: Option<&SessionId>, findings: &[Finding], is_held: bool, is_live:
         // What names no session, or not which of its files, is not to be guessed.
         let is_clear =
             session.is_some() && !findings.iter().any(|finding| matches!(finding.class, Class::DuplicateSession | Class::MisnamedFile | Class::UnreadableFile));
-        let action = if is_clear && !is_held { Action::Quarantine } else { Action::Leave };
+        let action = if is_clear && !known.is_held && !known.blames_parent { Action::Quarantine } else { Action::Leave };
         repairs.push(repair(action, &is_damage, &what));
         return repairs;
     }
-    if is_held {
+    if known.is_held {
         // Whoever holds it sees to its end, and its row is written with the next record.
         return repairs;
     }
     if let Some(what) = first(&is_torn) {
-        repairs.push(repair(Action::CutTail, &is_torn, &what));
+        // Where a batch of a newer format ends is not known.
+        let is_newer = findings.iter().any(|finding| finding.class == Class::UnknownVersion);
+        repairs.push(repair(if is_newer { Action::Leave } else { Action::CutTail }, &is_torn, &what));
     }
-    if is_live {
+    if known.may_be_ended {
         repairs.push(repair(Action::EndEpoch, &|finding| finding.class == Class::LeaseOfNobody, "it was cut off"));
     }
     if let Some(what) = first(&is_index) {
@@ -223,10 +245,18 @@ impl Repair {
     }
 }
 
+/// Tells whether the epoch of a holder that is gone can be ended: it goes on, and nobody is told of a settlement who would not be told otherwise. Whoever runs the session
+/// next tells the parent of what is done, and does not run it again if its epoch has ended and nothing is left to do.
+fn may_be_ended(fold: &Fold) -> bool {
+    let (head, settled) = (fold.head(), fold.settled());
+    let has_word = head.last.as_ref().is_some_and(|last| last.turn > settled.turns) || fold.taken_back().newest.is_some();
+    head.live && (head.has_work() || !fold.header().is_subagent() || !has_word)
+}
+
 /// Ends the epoch of a holder that is gone by a short one of its own. A repair is no attempt at the message, so it ends none.
 fn end_epoch(store: &dyn Store, id: &SessionId, now: u64) -> Result<bool, RepairError> {
     let fold = store.reader()?.folded(id)?;
-    if !fold.head().live {
+    if !may_be_ended(&fold) {
         return Ok(false);
     }
     let (epoch, events) = begin_epoch(&fold, now, u32::MAX);

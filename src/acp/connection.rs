@@ -39,7 +39,7 @@ struct Desk {
 
 /// Serves the client until it is gone.
 pub(super) async fn serve(house: Arc<House>, ends: Ends) -> Result<(), Error> {
-    let Ends { reader, writer, room } = ends;
+    let Ends { reader, writer, room, .. } = ends;
     let desk = Desk { house, room, with_subagents: Arc::default() };
     connect(&desk, writer, reader).await
 }

@@ -81,6 +81,22 @@ impl Guards {
         self.folder.join(name)
     }
 
+    /// Returns the lock file of one tool call of a session in one epoch of it. It is nobody else's: no session's file begins like this.
+    pub fn lock_of_call(&self, session: &SessionId, epoch: Epoch, call: &str) -> PathBuf {
+        let mut digest = Sha256::new();
+        digest.update(session.as_str());
+        // No text holds this byte.
+        digest.update([0xff]);
+        digest.update(call);
+        let mut name = String::from("+");
+        for byte in digest.finalize() {
+            // Writing to a string cannot fail.
+            let _ = write!(name, "{byte:02x}");
+        }
+        let _ = write!(name, ".{epoch}.lock");
+        self.folder.join(name)
+    }
+
     /// Removes the folder if it is a temporary one. A run does so itself: its last actor holds these guards, and the process may end before that is dropped.
     pub(crate) fn remove(&self) {
         if self.temporary {
@@ -124,6 +140,18 @@ mod tests {
         assert_eq!(guards.folder(), Path::new("/srv/desk.db-guards"));
         let guards = Guards::of(&StoreUrl::Jsonl("/srv/desk/".into()));
         assert_eq!(guards.folder(), Path::new("/srv/desk-guards"));
+    }
+
+    #[test]
+    fn each_call_has_a_lock_of_its_own_in_each_epoch() {
+        let guards = Guards { folder: "/g".into(), temporary: false };
+        let session = |id: &str| SessionId::new(id).unwrap();
+        let lock = |id: &str, epoch, call: &str| guards.lock_of_call(&session(id), epoch, call);
+        let all = [lock("a", 1, "b"), lock("a", 2, "b"), lock("ab", 1, ""), lock("a", 1, "c"), lock("a", 1, "../b"), guards.lock_of(&session("a"), 1)];
+        for (one, a) in all.iter().enumerate() {
+            assert_eq!(a.parent(), Some(Path::new("/g")));
+            assert!(all.iter().skip(one + 1).all(|b| a != b));
+        }
     }
 
     proptest! {

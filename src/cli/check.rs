@@ -67,7 +67,7 @@ impl CheckArgs {
         let mut reader = store::reader(url)?;
         let only = self.id.as_deref().map(|text| resolve(&mut *reader, text)).transpose()?;
         let rebuilt = if self.rebuild_index { Some(rebuild(url, only.as_ref(), terminal)?) } else { None };
-        let repaired = if self.repair { Some(repair::repair(url, &mut *reader, only.as_ref(), self.apply, terminal)?) } else { None };
+        let (repaired, unrepaired) = if self.repair { Some(repair::repair(url, &mut *reader, only.as_ref(), self.apply, terminal)?) } else { None }.unzip();
         let bar = Bar::new(terminal, Unit::Of("sessions"), 0);
         let mut tally = Tally::default();
         let mut written = Ok(());
@@ -96,6 +96,9 @@ impl CheckArgs {
         terminal.flush()?;
         terminal.remark(tally.summary(u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX)));
         let document = tally.json(rebuilt, repaired, faults == 0);
+        if let Some(failure) = unrepaired.flatten() {
+            return Err(failure.answered(&document));
+        }
         if faults > 0 {
             return Err(tally.failure(faults).answered(&document));
         }
@@ -245,18 +248,22 @@ mod tests {
         text.push_str(
             "## Repair\n\n`greenroom check --repair` says what a repair would do, and `--apply` does it:\n\n| action | what is done |\n|---|---|\n\
              | `cut_tail` | what lies behind the last whole batch of a file is cut off. It was never acknowledged, and stays beside the file as `NAME.torn-OFFSET` |\n\
-             | `end_epoch` | a turn and an epoch whose holder is gone are ended, as the next run would do it. The message of the turn is served again then; a repair is no attempt at it |\n\
+             | `end_epoch` | a turn and an epoch whose holder is gone are ended, as the next run would do it. The message of the turn is served again then; a repair is no attempt at it. Where nothing is \
+             left to do but to tell the parent how it went, it is left to the next run, which does |\n\
              | `derive_index` | what is derived is derived again from the records |\n\
-             | `quarantine` | a damaged session has no right answer. It stays as it is, is listed as corrupt beside its healthy siblings, takes no message and is run by nobody; `greenroom log` reads what is whole.\n\
+             | `quarantine` | a damaged session has no right answer. It stays as it is, is listed as corrupt beside its healthy siblings, takes no message and is run by nobody; `greenroom log` reads what is whole. \
              A later check tells of it as `quarantined`, so that new damage stands out |\n\
-             | `leave` | nothing: only a person can tell what is right, or a process holds the session |\n\n\
+             | `leave` | nothing: only a person can tell what is right, a newer greenroom has to do it, or a process holds the session. A child that is whole is left where it is its parent's header that \
+             fits neither the parent nor its children |\n\n\
              Before anything is changed a backup is made and its name told: of a database all of it, as `FILE.backup-TIME`, of a folder the files that will be touched, in the folder `DIR.backup-TIME`. If it cannot be\n\
-             written, nothing is done. A healthy session keeps every byte, and one that a process holds is left alone; in a folder, which takes one writer, that is exit 6. A repair that is cut off anywhere has done some of\n\
-             its actions, and the same command again does the rest. Afterwards the store is checked, and the exit is that of the check.\n\n\
+             written, nothing is done; while it is written its name ends in `.partial`. A healthy session keeps every byte, and one that a process holds is left alone; in a folder, which takes one writer, that is exit 6. A repair that is cut off anywhere has done some of\n\
+             its actions, and the same command again does the rest; what cannot be done keeps nothing else from being done. Afterwards the store is checked, and the exit is that of the check, unless an\n\
+             action has failed: then it is that of the first failure.\n\n\
              To bring a quarantined session back, import a good copy of it: an import takes the place of a session that is quarantined, and of no other. Or remove it (`greenroom rm ID --discard-pending`).\n\n\
              ## As JSON\n\n`--json` writes one document: `{schema_version, sessions, events, messages, findings, ok}`, with `rebuilt` after `--rebuild-index`, `repair` after `--repair` and `error` where\n\
-             the exit is 7. A repair is `{applied, backup, actions}`, `backup` a path or `null`, and an action `{session, action, found, what, done}`. A finding is\n\
-             `{class, severity, session, place, seq?, order?, path?, line?, offset?, what, help}`; `session` is `null` for what belongs to none. `ok` is false exactly when the exit is 7.\n",
+             the exit is not 0. A repair is `{applied, backup, actions}`, `backup` a path or `null`, and an action `{session, action, found, what, done, error?}`, `error` the code\n\
+             of why it could not be done. A finding is\n\
+             `{class, severity, session, place, seq?, order?, path?, line?, offset?, what, help}`; `session` is `null` for what belongs to none. `ok` is false exactly when the check finds a fault.\n",
         );
         text
     }

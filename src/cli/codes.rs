@@ -56,6 +56,7 @@ const fn code(name: &'static str, exit: Exit, help: &'static str) -> Code {
 
 /// Every code of greenroom, in alphabetical order.
 pub(crate) const CODES: &[Code] = &[
+    code("ABORTED", Exit::Failed, "its turn was cancelled while the tool worked; send again what is still wanted"),
     code("ACP_FAILED", Exit::Failed, "start it again: what was accepted goes on; -v says more on stderr"),
     code("ACTIVATION_CLOSING", Exit::Failed, "its epoch is about to end; ask again through its next one"),
     code("ACTIVATION_FAILED", Exit::Failed, "nothing is lost: what was under way is served again; `greenroom log ID` shows what led to it"),
@@ -121,6 +122,7 @@ pub(crate) const CODES: &[Code] = &[
     code("IMPORT_DAMAGED", Exit::Damaged, "what is damaged is named above; the others were imported"),
     code("IMPORT_REFUSED", Exit::NotAllowed, "what was refused is named above and was left as it is; the others were imported"),
     code("INDETERMINATE", Exit::Failed, "it may have been done; the same again with the same --message-id is safe"),
+    code("INVALID_ARGS", Exit::Failed, "the model called a tool with arguments that do not fit its schema; it is told the places"),
     code("INVALID_BOUNDARY", Exit::Usage, "name an event that the session has; `greenroom show ID` says how many there are"),
     code("INVALID_CURSOR", Exit::Usage, "give the cursor exactly as the page before printed it"),
     code("INVALID_CWD", Exit::Usage, "a client names an absolute folder"),
@@ -128,10 +130,26 @@ pub(crate) const CODES: &[Code] = &[
     code("INVALID_LABEL", Exit::Usage, "a label has 1 to 200 characters, none of them a control, line-separator or bidi character"),
     code("INVALID_PREFIX", Exit::Failed, "the provider has a mistake: what it hands over is no beginning of a log; the message says why"),
     code("INVALID_PROMPT", Exit::Usage, "a prompt has text, links and resources of text, and at least one of them"),
+    code("INVALID_TOOL_OUTPUT", Exit::Failed, "mend the tool: what it gave is no text or JSON that a log takes"),
     code("MESSAGE_EMPTY", Exit::Usage, "give a text, or `-` to read it from stdin"),
     code("MESSAGE_ID_CONFLICT", Exit::NotAllowed, "choose another --message-id, or send the same text"),
     code("MESSAGE_TOO_LARGE", Exit::Usage, "send at most 16 MiB; put more into a file and send its path"),
     code("MESSAGE_WITHDRAWN", Exit::Failed, "the message was taken back before it had a turn; send it again if it is needed"),
+    code("MODEL_AUTH", Exit::Failed, "the provider takes the key for none of its own; set the environment variable that the program file names"),
+    code("MODEL_BAD_REQUEST", Exit::Failed, "the provider takes no such request: look at the model's name and at what the message says"),
+    code("MODEL_CONTENT", Exit::Failed, "what the model said cannot be read; its provider may speak another form than the one that is configured"),
+    code("MODEL_CONTEXT_FULL", Exit::Failed, "the conversation is longer than the model can take in; say a smaller `window`, so that it is compacted in time"),
+    code("MODEL_EMPTY_RESPONSE", Exit::Failed, "the model said nothing, three times; send the message again"),
+    code("MODEL_ENDPOINT", Exit::Usage, "name an API that greenroom speaks and a `base_url` that begins with http:// or https://"),
+    code("MODEL_RATE_LIMIT", Exit::Failed, "the provider takes no more requests now, and was asked three times; send the message again later"),
+    code(
+        "MODEL_REPLAY_DIFFERS",
+        Exit::Failed,
+        "the recording was made with another request in this place; the message shows the first difference: record again, or undo the change",
+    ),
+    code("MODEL_SERVER", Exit::Failed, "the provider failed three times; send the message again later"),
+    code("MODEL_TIMEOUT", Exit::Failed, "the model took too long three times; send the message again"),
+    code("MODEL_TRANSPORT", Exit::Failed, "the connection failed, or the answer broke off, three times; look at the network and at `base_url`"),
     code("NOT_ACTIVATED", Exit::NotAllowed, "`greenroom import DIR --activate` lets it run, DIR being the folder that it was imported from"),
     code("NOT_A_ROOT", Exit::NotAllowed, "`greenroom show ID` names the parent; run the root of the tree"),
     code("NOT_CONFIRMED", Exit::Failed, "nothing was removed; answer `y`, or give --yes"),
@@ -148,6 +166,8 @@ pub(crate) const CODES: &[Code] = &[
     code("PENDING", Exit::Failed, "messages wait; run the session first, or discard them: `greenroom rm --discard-pending`"),
     code("PROGRAM_INVALID", Exit::Usage, "correct the program file; nothing has been run"),
     code("PROMPT_MISSING", Exit::Usage, "give --prompt, or put `prompt` into the [run] table"),
+    code("RECORDING_INVALID", Exit::Damaged, "the message names the line; record again, or take the file of the version that wrote it"),
+    code("RECORDING_UNAVAILABLE", Exit::Failed, "look at the file that is named: whether it is there, its permissions and its disk"),
     code("RECORD_INVALID", Exit::Failed, "what an earlier attempt recorded cannot be read back; `greenroom log ID` shows it"),
     code("SEED_UNAVAILABLE", Exit::Usage, "leave --seed out"),
     code("SEQ_CONFLICT", Exit::Held, "another writer has added to the log; try again"),
@@ -191,11 +211,19 @@ pub(crate) const CODES: &[Code] = &[
     code("STORE_URL", Exit::Usage, "write `sqlite:PATH`, `jsonl:DIR` or `memory:`"),
     code("STORE_VERSION", Exit::Failed, "a newer greenroom wrote this store; use that one"),
     code("STRESS_FAILED", Exit::Failed, "look at what the worker wrote to stderr, and at the system's limits and permissions"),
+    code("SUBAGENT_ABNORMAL", Exit::Failed, "`greenroom log ID` of the child shows what led to it"),
+    code("SUBAGENT_CANCELLED", Exit::Failed, "somebody cancelled the child; delegate again if its answer is still wanted"),
     code("SUBAGENT_CONTROL_SESSION_QUERY_UNAVAILABLE", Exit::Failed, "build the runtime with its query service"),
+    code("SUBAGENT_DECLINED", Exit::Failed, "the model of the child declined to answer; ask for something else"),
+    code("SUBAGENT_FAILED", Exit::Failed, "`greenroom log ID` of the child shows what led to it"),
+    code("SUBAGENT_TOKEN_LIMIT", Exit::Failed, "ask the child for less, or give its model more output tokens"),
     code("TIMED_OUT", Exit::TimedOut, "what was accepted stays accepted; ask again with more time, or look with `greenroom show ID`"),
+    code("TOOL_LOAD", Exit::Usage, "the message says what the tool lacks; leave it out, or give it that"),
+    code("TOOL_PANICKED", Exit::Failed, "this is a mistake of the tool; the turn goes on"),
     code("TURN_ENDED", Exit::Failed, "this is a mistake of the behaviour: it used a turn after its end"),
     code("TURN_FAILED", Exit::Failed, "`greenroom log ID` shows what led to it"),
     code("UNAUTHORIZED", Exit::NotAllowed, "only the live parent of a session, or the owner of the store, may do this"),
+    code("UNKNOWN_TOOL", Exit::Failed, "the model called a tool that is not loaded, or that its session may not use"),
     code("UNSUPPORTED_CAPABILITY", Exit::Usage, "ask for less, or delegate to a provider that can do it"),
     code("USAGE", Exit::Usage, "`greenroom --help` and `greenroom VERB --help` show what can be asked"),
     code("VARIABLE_FIXED", Exit::Usage, "leave --set out, or begin a new root"),
@@ -336,7 +364,7 @@ mod tests {
             if line.contains("fn code(") {
                 in_code = true;
             }
-            let makes = ["code: \"", "TurnEnd::error(\"", "TurnError::new(\"", "Failure::new(\"", "Fault::params(\"", "code!(\""]
+            let makes = ["code: \"", "TurnEnd::error(\"", "TurnError::new(\"", "ToolError::new(\"", "Failure::new(\"", "Fault::params(\"", "code!(\""]
                 .iter()
                 .any(|make| line.contains(make));
             if in_code || makes {

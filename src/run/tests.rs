@@ -70,7 +70,8 @@ async fn the_report_counts_this_run_alone() {
     let expected = RunReport { messages: 4, turns: 2, children: 1, failed: 0, answer: Some("r   facts of Lyon".into()), ..report.clone() };
     assert_eq!((&report, report.exit_code()), (&expected, 0));
     let json = serde_json::to_value(&report).unwrap();
-    let keys: Vec<_> = json.as_object().unwrap().keys().cloned().collect();
+    let mut keys: Vec<_> = json.as_object().unwrap().keys().cloned().collect();
+    keys.sort();
     assert_eq!(keys, ["answer", "children", "failed", "messages", "root", "store", "turns", "wall_ms"]);
 
     world.options.root = Some(report.root.clone());

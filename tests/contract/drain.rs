@@ -38,6 +38,7 @@ crate::on_every_store!(async
     a_parent_whose_end_is_under_way_starts_nobody,
     named_children_are_released_by_their_parent_alone_and_opened_by_its_next_message,
     a_child_that_is_drained_twice_at_once_stays_closed_until_both_are_over,
+    a_child_that_is_drained_stays_closed_until_what_was_let_in_before_has_arrived,
     whoever_waits_for_somebody_who_is_drained_is_told,
     what_a_host_plays_is_left_alone,
 );
@@ -529,6 +530,52 @@ async fn a_child_that_is_drained_twice_at_once_stays_closed_until_both_are_over(
     cast.gate.open(9);
     root.quiescent().await.unwrap();
     assert_eq!(story(&events(world, "a")).last().map(String::as_str), Some("completed"));
+    drop((root, agent));
+    runtime.shutdown().await;
+    sound(world);
+}
+
+async fn a_child_that_is_drained_stays_closed_until_what_was_let_in_before_has_arrived(world: &World) {
+    tree(world, &[("r", ""), ("c", "r")]);
+    let cast = Cast::new();
+    let runtime = world.start(cast.builder()).await;
+    let root = runtime.resume(&sid("r")).await.unwrap();
+    let agent = root.agent();
+    world.watch.clear();
+    let write = world.watch.pause("c", Call::Commit, 1);
+    let follow = tokio::spawn({
+        let agent = agent.clone();
+        async move { agent.followup(&sid("c"), "before").await }
+    });
+    write.reached().await;
+    // Nobody is live there, so that nobody has to end.
+    let children = [sid("c")];
+    let mut drain = Box::pin(agent.drain_children(&children));
+    for _ in 0..20 {
+        assert!(futures::poll!(&mut drain).is_pending(), "what was let in is on its way");
+        // What it reads itself is read by then.
+        runtime.list(Some(&sid("r"))).await.unwrap();
+    }
+    let mut early = Box::pin(agent.followup(&children[0], "too early"));
+    let mut told = None;
+    for _ in 0..20 {
+        if let std::task::Poll::Ready(answer) = futures::poll!(&mut early) {
+            told = Some(answer);
+            break;
+        }
+        runtime.list(Some(&sid("r"))).await.unwrap();
+    }
+    drop(early);
+    refused(told.expect("a message is refused at once while a drain of its receiver goes on"));
+    write.open();
+    drain.await.unwrap();
+    follow.await.unwrap().unwrap();
+    assert_eq!(held(world), ["r"]);
+    assert_eq!(waits(world, "c"), ["before"]);
+    agent.followup(&sid("c"), "after").await.unwrap();
+    cast.gate.open(9);
+    root.quiescent().await.unwrap();
+    assert_eq!(story(&events(world, "c")), ["turn 1", "before", "completed", "turn 2", "after", "completed"]);
     drop((root, agent));
     runtime.shutdown().await;
     sound(world);

@@ -7,7 +7,10 @@ use greenroom::{
     Host, Runtime, RuntimeBuilder, SessionId, Turn, TurnEnd,
     actors::chaos::{Generation, Residency, Victim, kill},
 };
-use greenroom_session::{event::Body, id::MessageId};
+use greenroom_session::{
+    event::{Body, EpochEnd},
+    id::MessageId,
+};
 
 use crate::{
     publish::sound,
@@ -16,6 +19,7 @@ use crate::{
 
 crate::on_every_store!(async
     whichever_actor_dies_under_a_thousand_sends_whoever_has_an_id_is_served_once,
+    whoever_is_live_dies_alone_and_what_was_accepted_is_served_once,
 );
 
 const SENDERS: usize = 8;
@@ -76,6 +80,17 @@ fn served(world: &World) -> BTreeMap<(SessionId, MessageId), usize> {
     served
 }
 
+/// Kills the first of these that runs. A session is not live at every moment.
+async fn kill_one(host: &Host, victims: &[Victim]) -> bool {
+    for _ in 0..3_000 {
+        if victims.iter().any(|victim| kill(host, victim)) {
+            return true;
+        }
+        tokio::task::yield_now().await;
+    }
+    false
+}
+
 async fn whichever_actor_dies_under_a_thousand_sends_whoever_has_an_id_is_served_once(world: &World) {
     world.root("r");
     for child in ["a", "b", "c"] {
@@ -95,13 +110,17 @@ async fn whichever_actor_dies_under_a_thousand_sends_whoever_has_an_id_is_served
             for _ in 0..7 * round % 40 + 3 {
                 tokio::task::yield_now().await;
             }
-            // A session is not live at every moment.
-            for _ in 0..3_000 {
-                if victims[round % victims.len()].iter().any(|victim| kill(&host, victim)) {
-                    killed[round % victims.len()] += 1;
-                    break;
+            let last = Generation::of(&host);
+            let victim = round % victims.len();
+            killed[victim] += usize::from(kill_one(&host, victims[victim]).await);
+            // Every other time the next death may come before this one has had its effect. It must have one: each of these takes its generation along.
+            if round % 2 == 0 && victim < 4 {
+                let mut looks = 0;
+                while Generation::of(&host).is(&last) {
+                    looks += 1;
+                    assert!(looks < 200_000, "{:?} was killed, and nothing came of it", victims[victim]);
+                    tokio::task::yield_now().await;
                 }
-                tokio::task::yield_now().await;
             }
             let newest = Generation::of(&host);
             if !generations.iter().any(|generation| generation.is(&newest)) {
@@ -135,6 +154,54 @@ async fn whichever_actor_dies_under_a_thousand_sends_whoever_has_an_id_is_served
             assert!(looks < 10_000, "generation {number}: {:?}", generation.residency());
             tokio::task::yield_now().await;
         }
+    }
+    runtime.shutdown().await;
+    sound(world);
+}
+
+/// How many epochs of these sessions were lost.
+fn lost(world: &World) -> usize {
+    let is_lost = |event: &greenroom_session::event::Event| matches!(event.body, Body::ActivationEnd { reason: EpochEnd::Lost, .. });
+    RECEIVERS.iter().map(|id| world.reader().load(&sid(id)).unwrap().events.iter().filter(|event| is_lost(event)).count()).sum()
+}
+
+async fn whoever_is_live_dies_alone_and_what_was_accepted_is_served_once(world: &World) {
+    world.root("r");
+    for child in ["a", "b", "c"] {
+        world.child(child, "r");
+    }
+    let runtime = world.start(clerks()).await;
+    let host = runtime.host();
+    let first = Generation::of(&host);
+    let senders = join_all((0..SENDERS).map(|sender| send_all(&host, sender)));
+    let deaths = async {
+        let mut killed = 0;
+        for round in 0..40 {
+            for _ in 0..11 * round % 37 + 3 {
+                tokio::task::yield_now().await;
+            }
+            killed += usize::from(kill_one(&host, &[Victim::Activation(sid(RECEIVERS[round % RECEIVERS.len()]))]).await);
+        }
+        killed
+    };
+    let (accepted, killed) = tokio::join!(senders, deaths);
+    let accepted: Vec<_> = accepted.into_iter().flatten().collect();
+    assert_eq!(accepted.len(), SENDERS * EACH, "nobody who sends depends on whoever serves");
+    runtime.recover(None).await.unwrap();
+    assert_eq!(host.quiescent(&sid("r")).await.unwrap(), []);
+    assert!(Generation::of(&host).is(&first), "a session that dies takes nobody along");
+    let (lost, served) = (lost(world), served(world));
+    assert!(killed > 10 && lost > killed / 2, "{killed} were killed, and {lost} epochs were lost");
+    for message in &accepted {
+        assert_eq!(served.get(message), Some(&1), "{message:?}");
+    }
+    host.when_idle(&sid("r")).await.unwrap();
+    let rest = Residency { live: 0, turn_slots: 3, start_permits: 2 };
+    let mut looks = 0;
+    while first.residency() != rest {
+        looks += 1;
+        assert!(looks < 10_000, "{:?}", first.residency());
+        tokio::task::yield_now().await;
     }
     runtime.shutdown().await;
     sound(world);

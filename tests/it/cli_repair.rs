@@ -3,10 +3,12 @@
 use std::fs;
 
 use greenroom::session::{
+    codec::header_crc,
+    event::{Body, TurnEnd},
     recover::begin_epoch,
-    store::{Op, Open, Store, jsonl::JsonlStore},
+    store::{Append, Fence, Op, Open, Store, jsonl::JsonlStore},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::{self, Desk, Kind, commit, continuable, id};
 
@@ -170,4 +172,144 @@ fn the_backup_lies_beside_the_store_and_without_one_nothing_is_done() {
         assert!(store.backup(&to, &[id("hit")]).is_err(), "what lies there is no backup");
         assert_eq!(fs::read_dir(&to).unwrap().count(), 0);
     }
+}
+
+/// A desk with these children, nothing wrong with any.
+fn whole(kind: Kind, children: &[&str]) -> Desk {
+    let desk = Desk::over(kind);
+    let store = desk.any_store();
+    cli::root(&*store, "desk", "a desk", 100);
+    for (name, time) in children.iter().zip(200..) {
+        cli::child(&*store, name, "desk", &continuable(name), time);
+        cli::accept(&*store, name, "m0", "Begin.");
+    }
+    store.close().unwrap();
+    drop(store);
+    desk
+}
+
+/// Changes the header of a session's file, and its checksum with it, as no disk does.
+fn forge(desk: &Desk, file: &str, from: &str, to: &str) {
+    let path = desk.path(file);
+    let text = fs::read_to_string(&path).unwrap();
+    let (header, rest) = text.split_once('\n').unwrap();
+    let body = format!("{}}}", &header[..header.rfind(",\"crc\"").unwrap()]);
+    assert!(body.contains(from), "{body}");
+    let body = body.replacen(from, to, 1);
+    fs::write(&path, format!("{},\"crc\":\"{:08x}\"}}\n{rest}", &body[..body.len() - 1], header_crc(body.as_bytes()))).unwrap();
+}
+
+fn tear(desk: &Desk, file: &str) {
+    let path = desk.path(file);
+    fs::write(&path, format!("{}{{\"seq\":3,", fs::read_to_string(&path).unwrap())).unwrap();
+}
+
+/// The actions as `session action done`.
+fn actions(document: &Value) -> Vec<String> {
+    let word = |value: &Value| value.as_str().unwrap_or("the store").to_owned();
+    let actions = document["repair"]["actions"].as_array().unwrap_or_else(|| panic!("{document}")).iter();
+    actions.map(|action| format!("{} {} {}", word(&action["session"]), word(&action["action"]), action["done"])).collect()
+}
+
+#[test]
+fn the_backup_of_a_folder_is_never_laid_into_it_however_it_is_named() {
+    for (url, from) in [("jsonl:.", "desk"), ("jsonl:./", "desk"), ("jsonl:..", "desk/desk"), ("jsonl:desk/..", "desk")] {
+        let desk = whole(Kind::Jsonl, &["torn"]);
+        tear(&desk, "desk/desk/torn.jsonl");
+        let output = desk.command(&["check", "--repair", "--apply", "--json", "--store", url]).current_dir(desk.path(from)).output().unwrap();
+        let said = cli::Said::of(&output);
+        assert_eq!(said.exit, 0, "{url}: {said:?}");
+        let backup = desk.path(from).join(said.json()["repair"]["backup"].as_str().unwrap()).canonicalize().unwrap();
+        assert_eq!(backup.parent(), desk.folder().canonicalize().ok().as_deref(), "{url}: {said:?}");
+    }
+}
+
+#[test]
+fn what_a_newer_program_wrote_is_left_and_keeps_no_other_from_being_repaired() {
+    let desk = whole(Kind::Jsonl, &["hit", "newer", "torn"]);
+    forge(&desk, "desk/desk/newer.jsonl", "\"version\":1", "\"version\":2");
+    tear(&desk, "desk/desk/newer.jsonl");
+    tear(&desk, "desk/desk/torn.jsonl");
+    let path = desk.path("desk/desk/hit.jsonl");
+    fs::write(&path, fs::read_to_string(&path).unwrap().replacen("spawn", "spoon", 1)).unwrap();
+    let newer = fs::read(desk.path("desk/desk/newer.jsonl")).unwrap();
+    let said = desk.run(&["check", "--repair", "--apply", "--json"]);
+    assert_eq!(
+        (said.exit, actions(&said.json())),
+        (0, ["hit quarantine true", "newer leave false", "torn cut_tail true"].map(str::to_owned).to_vec()),
+        "{said:?}"
+    );
+    assert_eq!(fs::read(desk.path("desk/desk/newer.jsonl")).unwrap(), newer);
+}
+
+#[test]
+fn a_child_is_not_quarantined_for_its_parent_s_header() {
+    // Found at fault by itself, and by that it fits none of its children.
+    for (children, from, to, root) in [
+        (vec!["one"], "\"depth\":0", "\"depth\":3", vec!["desk quarantine true"]),
+        (vec!["one", "two"], "\"depth\":0", "\"depth\":3", vec!["desk quarantine true"]),
+        (vec!["one", "two"], "\"created_at\":100", "\"created_at\":900000", vec![]),
+    ] {
+        let desk = whole(Kind::Jsonl, &children);
+        forge(&desk, "desk/_root/desk.jsonl", from, to);
+        let left: Vec<String> = children.iter().map(|child| format!("{child} leave false")).collect();
+        let first = desk.run(&["check", "--repair", "--apply", "--json"]);
+        assert_eq!(actions(&first.json()), root.iter().map(|&action| action.to_owned()).chain(left.clone()).collect::<Vec<_>>(), "{to}: {first:?}");
+        assert_eq!(first.exit, 7, "what is left is a fault still");
+        assert_eq!(actions(&desk.run(&["check", "--repair", "--apply", "--json"]).json()), left, "{to}: a second repair is no other");
+        assert_eq!(actions(&desk.run(&["check", "one", "--repair", "--apply", "--json"]).json()), ["one leave false"], "{to}");
+        assert_eq!(desk.run(&["send", "one", "hello"]).exit, 0, "{to}");
+    }
+    // Where another child fits the parent, it is the child that does not.
+    let desk = whole(Kind::Jsonl, &["one", "two"]);
+    forge(&desk, "desk/desk/one.jsonl", "\"depth\":1", "\"depth\":3");
+    assert_eq!(actions(&desk.run(&["check", "--repair", "--apply", "--json"]).json()), ["one quarantine true"]);
+}
+
+#[test]
+fn an_epoch_whose_end_is_still_to_be_told_is_left_to_whoever_tells_it() {
+    for kind in Kind::ALL {
+        let desk = whole(kind, &["done", "open"]);
+        let store = desk.any_store();
+        open(&*store, "done");
+        open(&*store, "open");
+        let end = |name: &str| {
+            let fold = store.reader().unwrap().folded(&id(name)).unwrap();
+            let events = [Body::TurnEnd { turn: 1, reason: TurnEnd::Completed }.at(fold.head().next_seq, 3_000)];
+            commit(&*store, Op::Append(Append { fence: Fence { session: id(name), epoch: fold.head().epoch }, events: events.into(), take: [].into() }));
+        };
+        end("done");
+        store.close().unwrap();
+        drop(store);
+        let said = desk.run(&["check", "--repair", "--apply", "--json"]);
+        assert_eq!(actions(&said.json()), ["open end_epoch true"], "{said:?}");
+        // The next run has both to see to: one has its turn to do again, the other its parent to tell.
+        let store = desk.any_store();
+        assert_eq!(store.reader().unwrap().runnable(None, 9).unwrap(), ["done", "open"].map(id));
+        assert!(store.reader().unwrap().folded(&id("done")).unwrap().head().live);
+    }
+}
+
+#[test]
+fn no_trigger_of_another_program_has_a_hand_in_a_repair() {
+    let desk = desk(Kind::Sqlite);
+    let conn = rusqlite::Connection::open(desk.path("desk.db")).unwrap();
+    conn.execute_batch("CREATE TRIGGER t AFTER UPDATE ON summary BEGIN UPDATE event SET crc = 0; END").unwrap();
+    drop(conn);
+    let said = desk.run(&["check", "--repair", "--apply", "--json"]);
+    assert_eq!(actions(&said.json()), ["hit quarantine true", "the store leave false"], "{said:?}");
+    let classes: Vec<Value> = said.json()["findings"].as_array().unwrap().iter().map(|finding| finding["class"].clone()).collect();
+    assert_eq!(classes, ["quarantined", "schema_conflict"], "{said:?}");
+}
+
+#[test]
+fn a_session_whose_file_may_not_be_read_is_left_as_it_is() {
+    let desk = desk(Kind::Jsonl);
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: nobody but root gives a file away");
+        return;
+    }
+    std::os::unix::fs::chown(desk.path("desk/desk/hit.jsonl"), Some(65_534), None).unwrap();
+    let Some(said) = desk.unprivileged(&["check", "--repair", "--apply", "--json"]) else { return };
+    assert_eq!((said.exit, actions(&said.json())), (7, vec!["hit leave false".to_owned()]), "{said:?}");
 }

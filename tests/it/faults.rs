@@ -9,3 +9,4 @@ mod moving;
 mod running;
 mod sending;
 mod shim;
+mod syncing;

@@ -82,7 +82,7 @@ async fn a_thousand_follow_ups_from_sixteen_senders_in_two_processes_keep_each_s
 }
 
 /// Checks in plain SQL that every numbered message was served, and each sender's in its order.
-fn check_order(store: &Path, expected: usize) {
+pub(crate) fn check_order(store: &Path, expected: usize) {
     let sessions = audit::read(store);
     let mut served = 0;
     for session in &sessions {

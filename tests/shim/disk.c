@@ -10,6 +10,7 @@
  *                     was done (a sync only); SIGKILL before; SIGKILL after
  *   SHIM_ARMED=FILE   nothing is hit, and nothing counts, while this file does not exist
  *   SHIM_LOG=FILE     a letter is appended for each operation that counts
+ *   SHIM_TRACE=FILE   a line is appended for each operation that has been done: its letter and the path; and the letter a for what the program said on stdout
  *
  * What maps a file into memory (SQLite's index of its log) does not pass through here; that file is derived.
  */
@@ -34,7 +35,7 @@ enum verdict { PASS, FAIL, HALF, DROP, AFTER };
 
 static const char *under, *armed, *only, *how;
 static long at = -1, times = 1;
-static int log_fd = -1;
+static int log_fd = -1, trace_fd = -1;
 static atomic_long count;
 
 #define REAL(name) static __typeof__(name) *real; if (!real) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
@@ -49,6 +50,17 @@ __attribute__((constructor)) static void read_orders(void)
     if ((text = getenv("SHIM_AT"))) at = atol(text);
     if ((text = getenv("SHIM_TIMES"))) times = atol(text);
     if ((text = getenv("SHIM_LOG"))) log_fd = (int)syscall(SYS_openat, AT_FDCWD, text, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if ((text = getenv("SHIM_TRACE"))) trace_fd = (int)syscall(SYS_openat, AT_FDCWD, text, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+}
+
+/* Tells what has been done. */
+static void trace(char kind, const char *path)
+{
+    char line[PATH_MAX + 4];
+    int kept = errno;
+    int length = trace_fd < 0 ? 0 : snprintf(line, sizeof line, "%c %s\n", kind, path);
+    if (length > 0 && (length >= (int)sizeof line || syscall(SYS_write, trace_fd, line, length) != length)) abort();
+    errno = kept;
 }
 
 static int is_below(const char *path)
@@ -58,16 +70,27 @@ static int is_below(const char *path)
 }
 
 /* Names the file that a descriptor is open on. */
+static int name_fd(int fd, char path[PATH_MAX])
+{
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, PATH_MAX - 1);
+    path[length < 0 ? 0 : length] = 0;
+    return length >= 0;
+}
+
 static int is_below_fd(int fd)
 {
-    char link[64], path[PATH_MAX];
+    char path[PATH_MAX];
     struct stat found;
     if (!under || fstat(fd, &found) || !(S_ISREG(found.st_mode) || S_ISDIR(found.st_mode))) return 0;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    if (length < 0) return 0;
-    path[length] = 0;
-    return is_below(path);
+    return name_fd(fd, path) && is_below(path);
+}
+
+static void trace_fd_of(char kind, int fd)
+{
+    char path[PATH_MAX];
+    if (trace_fd >= 0 && name_fd(fd, path)) trace(kind, path);
 }
 
 static void end_here(void)
@@ -98,21 +121,26 @@ static enum verdict operation(char kind)
 }
 
 /* Lets an operation happen as it was judged. */
-#define JUDGED(kind, counts, call) do { \
-        enum verdict verdict = (counts) ? operation(kind) : PASS; \
+#define JUDGED(kind, counts, call, tell) do { \
+        int counted = (counts); \
+        enum verdict verdict = counted ? operation(kind) : PASS; \
         if (verdict == FAIL) return -1; \
         if (verdict == DROP) return 0; \
         __typeof__(call) done = call; \
         if (verdict == AFTER) end_here(); \
+        if (counted && done >= 0) tell; \
         return done; \
     } while (0)
 
 #define WRITTEN(fd, length, call) do { \
-        enum verdict verdict = is_below_fd(fd) ? operation('w') : PASS; \
+        int counted = is_below_fd(fd); \
+        enum verdict verdict = counted ? operation('w') : PASS; \
         if (verdict == FAIL) return -1; \
         if (verdict == HALF) length = length > 1 ? length / 2 : length; \
+        if (fd == 1) trace('a', "stdout"); \
         ssize_t done = call; \
         if (verdict == AFTER) end_here(); \
+        if (counted && done >= 0) trace_fd_of('w', fd); \
         return done; \
     } while (0)
 
@@ -137,61 +165,61 @@ ssize_t pwrite64(int fd, const void *bytes, size_t length, off64_t offset)
 int fsync(int fd)
 {
     REAL(fsync);
-    JUDGED('s', is_below_fd(fd), real(fd));
+    JUDGED('s', is_below_fd(fd), real(fd), trace_fd_of('s', fd));
 }
 
 int fdatasync(int fd)
 {
     REAL(fdatasync);
-    JUDGED('s', is_below_fd(fd), real(fd));
+    JUDGED('s', is_below_fd(fd), real(fd), trace_fd_of('s', fd));
 }
 
 int ftruncate(int fd, off_t length)
 {
     REAL(ftruncate);
-    JUDGED('t', is_below_fd(fd), real(fd, length));
+    JUDGED('t', is_below_fd(fd), real(fd, length), trace_fd_of('t', fd));
 }
 
 int ftruncate64(int fd, off64_t length)
 {
     REAL(ftruncate64);
-    JUDGED('t', is_below_fd(fd), real(fd, length));
+    JUDGED('t', is_below_fd(fd), real(fd, length), trace_fd_of('t', fd));
 }
 
 int unlink(const char *path)
 {
     REAL(unlink);
-    JUDGED('u', is_below(path), real(path));
+    JUDGED('u', is_below(path), real(path), trace('u', path));
 }
 
 int unlinkat(int folder, const char *path, int flags)
 {
     REAL(unlinkat);
-    JUDGED('u', is_below(path) || is_below_fd(folder), real(folder, path, flags));
+    JUDGED('u', is_below(path) || is_below_fd(folder), real(folder, path, flags), trace('u', path));
 }
 
 int rename(const char *from, const char *to)
 {
     REAL(rename);
-    JUDGED('r', is_below(from) || is_below(to), real(from, to));
+    JUDGED('r', is_below(from) || is_below(to), real(from, to), trace('r', to));
 }
 
 int link(const char *from, const char *to)
 {
     REAL(link);
-    JUDGED('r', is_below(from) || is_below(to), real(from, to));
+    JUDGED('r', is_below(from) || is_below(to), real(from, to), trace('r', to));
 }
 
 int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags)
 {
     REAL(linkat);
-    JUDGED('r', is_below(from) || is_below(to), real(from_folder, from, to_folder, to, flags));
+    JUDGED('r', is_below(from) || is_below(to), real(from_folder, from, to_folder, to, flags), trace('r', to));
 }
 
 int mkdir(const char *path, mode_t mode)
 {
     REAL(mkdir);
-    JUDGED('c', is_below(path), real(path, mode));
+    JUDGED('c', is_below(path), real(path, mode), trace('c', path));
 }
 
 /* Making a file is an operation; opening one that is there is none. */
@@ -207,26 +235,26 @@ int open(const char *path, int flags, ...)
 {
     REAL(open);
     MODE(flags);
-    JUDGED('c', makes(path, flags), real(path, flags, mode));
+    JUDGED('c', makes(path, flags), real(path, flags, mode), trace('c', path));
 }
 
 int open64(const char *path, int flags, ...)
 {
     REAL(open64);
     MODE(flags);
-    JUDGED('c', makes(path, flags), real(path, flags, mode));
+    JUDGED('c', makes(path, flags), real(path, flags, mode), trace('c', path));
 }
 
 int openat(int folder, const char *path, int flags, ...)
 {
     REAL(openat);
     MODE(flags);
-    JUDGED('c', makes(path, flags), real(folder, path, flags, mode));
+    JUDGED('c', makes(path, flags), real(folder, path, flags, mode), trace('c', path));
 }
 
 int openat64(int folder, const char *path, int flags, ...)
 {
     REAL(openat64);
     MODE(flags);
-    JUDGED('c', makes(path, flags), real(folder, path, flags, mode));
+    JUDGED('c', makes(path, flags), real(folder, path, flags, mode), trace('c', path));
 }

@@ -38,8 +38,8 @@ pub(crate) fn notice(fold: &Fold, epoch: Epoch, now: u64) -> Option<Message> {
         return None;
     }
     let descriptor = fold.described();
-    // Whoever started a one-shot child waits for its answer and is not told twice.
-    if descriptor.is_some_and(|descriptor| descriptor.mode == Mode::OneShot) {
+    // Whoever started a one-shot child waits for its answer and is not told twice, unless it said otherwise.
+    if descriptor.is_some_and(|descriptor| descriptor.mode == Mode::OneShot && !descriptor.notice) {
         return None;
     }
     let (settled, taken_back) = (fold.settled(), fold.taken_back());

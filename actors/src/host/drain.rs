@@ -74,6 +74,8 @@ impl Host {
 /// Ends everybody in scopes that are closed, and returns when all have ended.
 pub(crate) async fn drain(services: &Services, scopes: Scopes, underway: Vec<Underway>) -> Result<(), DrainError> {
     let arrivals = services.closed.arrivals(&scopes);
+    // The Registry is done when everybody has ended, which may be before all that was let in has arrived.
+    let until_arrived = underway.clone();
     let (reply, ended) = oneshot::channel();
     // When everything ends in order there is nobody left to ask.
     let over = || if services.is_ending() { Ok(()) } else { Err(DrainError::Ended) };
@@ -86,6 +88,7 @@ pub(crate) async fn drain(services: &Services, scopes: Scopes, underway: Vec<Und
         Ok(()) => Vec::new(),
         Err(_) => arrivals.left(),
     };
+    drop(until_arrived);
     let Ok(mut failures) = ended.await else { return over() };
     failures.extend(late.into_iter().map(|session| TeardownFailure {
         session,

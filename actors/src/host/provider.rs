@@ -35,6 +35,12 @@ impl Host {
         self.services().providers.all().iter().map(|registered| registered.name.to_string()).collect()
     }
 
+    /// Returns what tells, whenever it is asked, what the provider of this name can do then. Unlike a host, it keeps nothing of the runtime from going.
+    pub fn watch_provider(&self, name: &str) -> Box<dyn Fn() -> Option<Capabilities> + Send + Sync> {
+        let (providers, name) = (self.services().providers.clone(), name.to_owned());
+        Box::new(move || providers.get(&name).map(|registered| registered.capabilities))
+    }
+
     /// Returns what a provider can do; `None` if none has this name.
     pub fn provider(&self, name: &str) -> Option<Capabilities> {
         self.services().providers.get(name).map(|registered| registered.capabilities)

@@ -17,6 +17,11 @@ use crate::{
 };
 
 impl Host {
+    /// Tells whether the runtime has its query service, without which nothing is listed.
+    pub fn has_query(&self) -> bool {
+        self.services().query.is_some()
+    }
+
     /// Lists the children of a session, or the roots and orphans if `None`, without waking any and without writing anything.
     ///
     /// With `verify` the logs are read instead of the rows that are derived from them, at the cost of their length. `cancel` gives the listing up.

@@ -40,6 +40,7 @@ pub struct Publication {
 }
 
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a publication travels in a box of its own")]
 pub(super) enum Seed {
     /// Whatever is stored.
     Stored,

@@ -17,7 +17,7 @@ use greenroom_session::{
 };
 
 use super::audit::audit;
-use super::support::{Ledger, PATIENCE, Witness, ends, play};
+use super::support::{Fault, Ledger, PATIENCE, Witness, ends, play};
 use crate::{Config, Delegate, Host, Publication, System, TurnEnd, host::NewRoot};
 
 /// Runs a test on two workers, and fails if it does not come to its end.
@@ -304,4 +304,36 @@ fn a_host_waits_for_no_disk_for_ever_and_what_it_put_goes_on() {
     let events = store.inner.reader().unwrap().events(&desk, 3, usize::MAX).unwrap();
     let types: Vec<_> = events.iter().map(|event| event.body.type_name().to_owned()).collect();
     assert_eq!(types, ["desk/tidied", "turn/start", "user/message", "turn/end", "activation/end"]);
+}
+
+#[test]
+fn whoever_sends_through_a_journal_is_told_of_a_failure_what_became_of_it() {
+    // What is told, and whether it is there.
+    for (written, indeterminate, code) in [(false, false, "NOT_DELIVERED"), (true, true, "INDETERMINATE"), (false, true, "INDETERMINATE")] {
+        let store = Witness::threaded();
+        let root = store.root("root", "worker");
+        on_threads(async {
+            let system = store.system(config()).await;
+            let host = system.host();
+            for n in 0..4 {
+                let id = MessageId::new(format!("m{n}")).unwrap();
+                store.fail(Fault { hits: |op| matches!(op, Op::Accept(_)), written, indeterminate });
+                assert_eq!(host.send(&root, n.to_string(), Some(id.clone())).await.unwrap_err().code(), code);
+                // Nobody else looks for it.
+                assert_eq!(store.brought(&id) > 0, written, "{code}");
+                host.quiescent(&root).await.unwrap();
+                assert_eq!(ends(&store, &root).len(), if written { n + 1 } else { 2 * n }, "{code}");
+                // The same again is safe, whatever it was.
+                host.send(&root, n.to_string(), Some(id)).await.unwrap();
+                if !written {
+                    host.send(&root, format!("after {n}"), None).await.unwrap();
+                }
+                host.quiescent(&root).await.unwrap();
+            }
+            system.shutdown().await;
+        });
+        let served: Vec<_> = ends(&store, &root).into_iter().map(|(text, attempt, how)| (text, attempt, how == "completed")).collect();
+        let all = (0..4).flat_map(|n| if written { vec![n.to_string()] } else { vec![n.to_string(), format!("after {n}")] });
+        assert_eq!(served, all.map(|text| (text, 1, true)).collect::<Vec<_>>(), "{code}");
+    }
 }

@@ -279,6 +279,7 @@ pub(super) fn descriptor(label: &str, agent: &str) -> Descriptor {
         model: None,
         persona: None,
         tool_filter: None,
+        notice: false,
         ext: serde_json::Map::new(),
     }
 }

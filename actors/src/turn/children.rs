@@ -103,6 +103,13 @@ impl Turn {
         self.agent().list_children(self.core.token().clone()).await
     }
 
+    /// Tells whether the runtime, or a drain of what is above, brings this turn to its end, so that its message is served again. Whoever is cancelled without that was
+    /// interrupted, for good.
+    pub fn is_cut_off(&self) -> bool {
+        let view = &self.core.view;
+        self.core.services.is_draining() || self.core.services.closed.covers(view.id(), &view.lineage)
+    }
+
     /// Finds a child by the alias that it was created with.
     ///
     /// # Errors
@@ -167,8 +174,7 @@ impl Turn {
                 }
             }
             race_point!("childless-before-closed");
-            let (closed, view) = (&self.core.services.closed, &self.core.view);
-            if self.core.services.is_draining() || closed.covers(view.id(), &view.lineage) {
+            if self.is_cut_off() {
                 // The children were cut off, not done: this turn is about to be, too.
                 self.core.token().cancelled().await;
                 continue;

@@ -38,7 +38,7 @@ impl Turn {
         );
         let (_, pending) = put.map_err(not_put)?;
         self.core.view.log.settled(pending.done().await)?;
-        planned.ok_or_else(|| CompactError::NotBegun).map_err(|error| TurnError::new(error.code(), error.to_string()))
+        planned.ok_or(CompactError::NotBegun).map_err(|error| TurnError::new(error.code(), error.to_string()))
     }
 
     /// Puts a summary into the place of what a compaction is about, durably.

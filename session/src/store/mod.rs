@@ -23,6 +23,7 @@ mod import;
 pub mod jsonl;
 pub mod memory;
 mod op;
+mod partial;
 mod plain;
 mod reader;
 #[cfg(feature = "sqlite")]

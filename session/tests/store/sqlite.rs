@@ -405,3 +405,48 @@ fn what_a_database_that_is_gone_had_in_its_log_is_not_brought_into_a_new_one() {
     let new = SqliteStore::open(&path).unwrap();
     assert!(new.reader().unwrap().find("", 9).unwrap().is_empty());
 }
+
+#[test]
+fn a_trigger_of_another_program_changes_nothing_of_what_is_written() {
+    let f = Fixture::sqlite();
+    f.root("r");
+    let raw = Connection::open(f.path()).unwrap();
+    raw.execute_batch(
+        "CREATE TRIGGER t AFTER INSERT ON inbox BEGIN DELETE FROM inbox; END; CREATE TRIGGER u BEFORE INSERT ON event BEGIN SELECT RAISE(IGNORE); END",
+    )
+    .unwrap();
+    f.accept("r", turn("m0")).unwrap();
+    f.open("r", Some(1));
+    f.accept("r", turn("m1")).unwrap();
+    let head = f.describe("r").unwrap().head;
+    assert_eq!((head.pending_turns, head.open.is_some(), head.next_order), (1, true, 2), "one was claimed, and the other waits: {head:?}");
+    assert_eq!(f.load("r").events.len(), usize::try_from(head.next_seq).unwrap());
+}
+
+#[test]
+fn a_backup_comes_to_its_end_while_somebody_writes_all_the_time() {
+    let f = Fixture::sqlite();
+    f.root("r");
+    let raw = Connection::open(f.path()).unwrap();
+    raw.execute_batch("PRAGMA synchronous = OFF; CREATE TABLE shopping(list BLOB)").unwrap();
+    // More than is copied at a time.
+    for _ in 0..20 {
+        raw.execute("INSERT INTO shopping VALUES(zeroblob(1048576))", []).unwrap();
+    }
+    let to = f.path().with_extension("copy");
+    let done = &std::sync::atomic::AtomicBool::new(false);
+    let writes = std::thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            // A copy that begins anew with every write ends when nobody writes any more.
+            (0..100_000)
+                .take_while(|_| !done.load(std::sync::atomic::Ordering::SeqCst))
+                .filter(|_| raw.execute("UPDATE tally SET crc = crc + 1", []).unwrap() == 1)
+                .count()
+        });
+        f.store.backup(&to, &[]).unwrap();
+        done.store(true, std::sync::atomic::Ordering::SeqCst);
+        writer.join().unwrap()
+    });
+    assert!(writes < 100_000);
+    assert_eq!(Connection::open(&to).unwrap().query_row("SELECT count(*) FROM shopping", [], |row| row.get::<_, i64>(0)).unwrap(), 20);
+}

@@ -102,6 +102,26 @@ fn expected(kind: Kind) -> Vec<String> {
     found(&desk)
 }
 
+/// Whatever has the name of a backup is all of one.
+fn whole_backups(desk: &Desk, disaster: Disaster) {
+    for entry in fs::read_dir(desk.folder()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if !name.contains(".backup-") || name.contains(".partial") || name.ends_with("-shm") || name.ends_with("-wal") {
+            continue;
+        }
+        if path.is_dir() {
+            let kept: Vec<_> = crate::cli::files_below(&path).into_iter().map(|file| file.file_name().unwrap().to_owned()).collect();
+            assert!(["hit.jsonl", "left.jsonl", "torn.jsonl"].iter().all(|file| kept.contains(&(*file).into())), "{disaster}: {kept:?}");
+        } else {
+            let conn = rusqlite::Connection::open(&path).unwrap();
+            let whole: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap_or_else(|error| panic!("{disaster}: {error}"));
+            let sessions: i64 = conn.query_row("SELECT count(*) FROM session", [], |row| row.get(0)).unwrap_or_else(|error| panic!("{disaster}: {error}"));
+            assert!(whole == "ok" && sessions >= 9, "{disaster}: {whole}, {sessions} sessions");
+        }
+    }
+}
+
 fn mended(kind: Kind, disaster: Disaster, expected: &[String]) {
     let desk = desk(kind);
     let before = healthy(&desk);
@@ -109,6 +129,7 @@ fn mended(kind: Kind, disaster: Disaster, expected: &[String]) {
     assert!(disaster.how.kills() || output.status.code().is_some(), "{disaster}: {output:?}");
     assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{disaster}: {output:?}");
     assert_eq!(healthy(&desk), before, "{disaster}: a healthy session was touched");
+    whole_backups(&desk, disaster);
     let again = desk.run(&REPAIR);
     assert_eq!(again.exit, 0, "{disaster}: {again:?}");
     assert_eq!(healthy(&desk), before, "{disaster}");

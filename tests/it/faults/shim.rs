@@ -3,7 +3,7 @@
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Output},
     sync::LazyLock,
 };
 
@@ -89,6 +89,51 @@ pub(crate) fn operations(mut command: Command, folder: &Path) -> usize {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     fs::read(log.path()).unwrap().len()
+}
+
+/// What a program has done to its disk, or said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Deed {
+    /// It has made a file or a folder, or given one another name.
+    Named(PathBuf),
+    /// It has taken a name away.
+    Gone(PathBuf),
+    /// It has written to a file.
+    Written(PathBuf),
+    /// It has cut a file.
+    Cut(PathBuf),
+    /// It has waited until the disk had a file, or the names of a folder.
+    Synced(PathBuf),
+    /// It has said something on stdout.
+    Said,
+}
+
+/// Runs a program, and tells what it has done to its disk below a folder, and when it has said something.
+pub(crate) fn done(mut command: Command, folder: &Path) -> (Output, Vec<Deed>) {
+    let trace = tempfile::NamedTempFile::new().unwrap();
+    command.env("LD_PRELOAD", &*SHIM).env("SHIM_UNDER", folder.canonicalize().unwrap()).env("SHIM_TRACE", trace.path());
+    let output = command.output().unwrap();
+    let deed = |line: &str| {
+        let (kind, path) = line.split_once(' ').unwrap();
+        let path = PathBuf::from(path);
+        match kind {
+            "w" => Deed::Written(path),
+            "t" => Deed::Cut(path),
+            "s" => Deed::Synced(path),
+            "a" => Deed::Said,
+            "u" => Deed::Gone(path),
+            _ => Deed::Named(path),
+        }
+    };
+    let deeds = fs::read_to_string(trace.path()).unwrap().lines().map(deed).collect();
+    (output, deeds)
+}
+
+/// The same of a program that succeeds.
+pub(crate) fn deeds(command: Command, folder: &Path) -> Vec<Deed> {
+    let (output, deeds) = done(command, folder);
+    assert!(output.status.success(), "{output:?}");
+    deeds
 }
 
 /// The disasters that one run of the tests takes: all of them under `GREENROOM_STRIDE=1`, else each so-manieth, so that all kinds come in turn.

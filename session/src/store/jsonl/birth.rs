@@ -78,7 +78,9 @@ pub(super) fn probe(dir: &Path) -> Result<Found, StoreError> {
             for entry in fs::read_dir(dir)? {
                 let name = entry?.file_name();
                 if name != LOCK && !name.as_encoded_bytes().starts_with(NEW.as_bytes()) {
-                    return Err(foreign("the folder has other things in it"));
+                    // Somebody else may have made a store of it since the marker was looked for.
+                    let born = fs::symlink_metadata(dir.join(MARKER)).is_ok();
+                    return if born { probe(dir) } else { Err(foreign("the folder has other things in it")) };
                 }
             }
             return Ok(Found::Empty);

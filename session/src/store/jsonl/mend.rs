@@ -20,7 +20,13 @@ use super::{
     view::View,
     writer::Writer,
 };
-use crate::{codec::DecodeError, id::SessionId, place::EXTENSION, repair::Quarantine, store::StoreError};
+use crate::{
+    codec::DecodeError,
+    id::SessionId,
+    place::EXTENSION,
+    repair::Quarantine,
+    store::{StoreError, partial},
+};
 
 /// Longest mark that is read. One names some classes.
 const MAX_MARK: u64 = 64 * 1024;
@@ -48,16 +54,24 @@ pub(super) fn disowned(quarantine: &Quarantine) -> DecodeError {
     DecodeError::Quarantined(quarantine.to_string())
 }
 
-/// Copies the files of sessions into a folder that is not there yet, each under its own name in its own folder.
+/// Copies the files of sessions into a folder that is not there yet, each under its own name in its own folder. The folder gets its name when it is whole.
 pub(super) fn backup(view: &View, to: &Path, sessions: &[SessionId]) -> Result<(), StoreError> {
-    let folder = |path: &Path| DirBuilder::new().mode(0o700).create(path);
-    folder(to)?;
+    let unfinished = partial::name(to)?;
+    DirBuilder::new().mode(0o700).create(&unfinished)?;
+    let copied = fill(view, &unfinished, sessions).and_then(|()| partial::finish(&unfinished, to));
+    if copied.is_err() {
+        drop(fs::remove_dir_all(&unfinished));
+    }
+    Ok(copied?)
+}
+
+fn fill(view: &View, to: &Path, sessions: &[SessionId]) -> io::Result<()> {
     for id in sessions {
         for place in view.places(&crate::place::name_of(id))? {
             let (from, copy) = (place.path(&view.dir), place.path(to));
             let parent = to.join(&*place.folder);
-            match folder(&parent) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error.into()),
+            match DirBuilder::new().mode(0o700).create(&parent) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
             let mut target = OpenOptions::new().write(true).create_new(true).mode(0o600).open(copy)?;
@@ -66,9 +80,7 @@ pub(super) fn backup(view: &View, to: &Path, sessions: &[SessionId]) -> Result<(
             File::open(parent)?.sync_all()?;
         }
     }
-    File::open(to)?.sync_all()?;
-    let above = to.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok(File::open(above)?.sync_all()?)
+    File::open(to)?.sync_all()
 }
 
 impl Writer {
@@ -101,12 +113,9 @@ impl Writer {
         }
     }
 
-    /// Puts these bytes in the place of the file of a quarantined session, and takes the mark away. False if its file lies elsewhere. Cut off in between, the session is quarantined
+    /// Puts these bytes in the place of the file of a quarantined session, and takes the mark away. Cut off in between, the session is quarantined
     /// still, and the same again finishes.
-    pub(super) fn replace(&mut self, id: &SessionId, place: &Place, bytes: &[u8]) -> io::Result<bool> {
-        if *self.view.places(&place.stem)? != [place.clone()] {
-            return Ok(false);
-        }
+    pub(super) fn replace(&mut self, id: &SessionId, place: &Place, bytes: &[u8]) -> io::Result<()> {
         let (disk, folder) = (self.disk.clone(), self.view.dir.join(&*place.folder));
         let temporary = new_name(&self.view.dir);
         let written = disk.create(&temporary).and_then(|file| disk.write(&file, 0, bytes).and_then(|()| disk.sync(&file)));
@@ -120,7 +129,7 @@ impl Writer {
         self.shelf.drop(id);
         self.families.remove(&place.folder);
         self.view.taken_back(place, id);
-        Ok(true)
+        Ok(())
     }
 
     /// Quarantines a session.
@@ -142,9 +151,14 @@ impl Writer {
         named?;
         disk.sync_folder(&self.view.dir.join(&*place.folder))?;
         self.shelf.drop(id);
+        // Its alias is free, as it is to whoever opens the store next.
+        self.families.remove(&place.folder);
         self.view.taken_back(place, id);
-        // Whoever has read the file before looks again: to them it has changed.
-        open_regular(&place.path(&self.view.dir)).and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(quarantine.at)))?;
+        // Whoever has read the file before looks again: to them it has changed. It is quarantined all the same where the file is another's and takes no time from us.
+        let path = place.path(&self.view.dir);
+        if let Err(error) = open_regular(&path).and_then(|file| file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_millis(quarantine.at))) {
+            tracing::warn!(path = %path.display(), %error, "a quarantine may show to readers that are open already only when they are opened again");
+        }
         Ok(true)
     }
 }

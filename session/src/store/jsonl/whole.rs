@@ -105,13 +105,15 @@ impl Writer {
         }
         self.refuse_removed(id)?;
         let place = Place::of(header.parent.as_ref(), id);
-        if !quarantined {
-            self.join_family(header, &place, &checked.verdict)?;
+        if quarantined && *self.view.places(&place.stem).map_err(unread)? != [place.clone()] {
+            return Err(Refused::Exists(id.clone()));
         }
+        self.join_family(header, &place, &checked.verdict)?;
         let mut bytes = imported(op, &checked.inbox)?.join(&b'\n');
         bytes.push(b'\n');
         if quarantined {
-            return if self.replace(id, &place, &bytes).map_err(unread)? { Ok(Done::Imported { existing: false }) } else { Err(Refused::Exists(id.clone())) };
+            self.replace(id, &place, &bytes).map_err(unread)?;
+            return Ok(Done::Imported { existing: false });
         }
         let beginning = Beginning::of(op.events().get(..checked.seed).unwrap_or_default());
         let slot = Slot::new(Entry::imported(header.clone(), checked, beginning), place);

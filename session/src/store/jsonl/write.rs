@@ -226,7 +226,7 @@ impl Writer {
         }
         let family = self.family(place)?;
         if let Verdict::Child { alias: Some(alias), .. } = verdict {
-            if family.aliases.contains_key(alias) {
+            if family.aliases.get(alias).is_some_and(|other| *other != header.id) {
                 return Err(Refused::AliasTaken(alias.clone()));
             }
             family.aliases.insert(alias.clone(), header.id.clone());

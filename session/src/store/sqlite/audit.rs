@@ -136,14 +136,16 @@ fn is_number_alone(conn: &Connection) -> rusqlite::Result<bool> {
 
 /// Looks for holders that are gone and have left leases. One that ends takes its leases with it before it goes, so what is there after it has gone was left.
 fn holders(conn: &Connection, liveness: &Liveness, see: See<'_>) -> rusqlite::Result<()> {
-    let owners: Vec<String> =
-        conn.prepare("SELECT DISTINCT owner FROM lease ORDER BY owner")?.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-    for owner in owners {
+    let mut query = conn.prepare("SELECT DISTINCT owner FROM lease ORDER BY owner")?;
+    let owners: Vec<Vec<u8>> = query.query_map([], |row| Ok(bytes(row, 0)?.to_vec()))?.collect::<rusqlite::Result<_>>()?;
+    for column in owners {
+        let owner = String::from_utf8_lossy(&column);
         if liveness.alive(conn, &owner)? {
             continue;
         }
-        let left: i64 =
-            conn.prepare_cached("SELECT count(*) FROM lease WHERE owner = ?1 AND sid IN (SELECT sid FROM session)")?.query_row([&owner], |row| row.get(0))?;
+        let left: i64 = conn
+            .prepare_cached("SELECT count(*) FROM lease WHERE owner = CAST(?1 AS TEXT) AND sid IN (SELECT sid FROM session)")?
+            .query_row([&column], |row| row.get(0))?;
         if left > 0 {
             let sessions = if left == 1 { "one session".to_owned() } else { format!("{left} sessions") };
             see(Finding::of_store(Place::Lease, Class::LeaseOfNobody, format!("{owner} is gone and has left {sessions}")));

@@ -129,7 +129,7 @@ fn one<T>(
     };
     let found = Found { sid: row.get(first)?, header, crc: log::crc_of(row, first + 1)?.unwrap_or_default() };
     let kept = from_row(child, &found, row, first + 2)?.filter(|_| ask.rows);
-    let holder: Option<String> = row.get(first + 10)?;
+    let holder = log::maybe_name(row, first + 10)?;
     let holder = match holder {
         Some(owner) if ask.liveness.alive_cached(ask.conn, &owner, alive)? => owner.parse().ok(),
         _ => None,

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use rusqlite::Connection;
 
 use super::{
-    log::{self, Found, SESSION_COLUMNS, crc_of, header_of},
+    check::session_id,
+    log::{self, Found, SESSION_COLUMNS, bytes, crc_of, header_of},
     summary::{self, KeptVerdict, kept_verdict},
 };
 use crate::{id::SessionId, listing::Verdict, store::LoadError};
@@ -23,7 +24,7 @@ pub(super) fn aliases(conn: &Connection, parent: &SessionId) -> Result<HashMap<S
     )?;
     let mut rows = query.query([parent.as_str()])?;
     while let Some(row) = rows.next()? {
-        let Ok(id) = SessionId::new(row.get::<_, String>(1)?) else { continue };
+        let Some(id) = session_id(bytes(row, 1)?) else { continue };
         let Ok(header) = header_of(row, &id)? else { continue };
         if header.is_fork() {
             continue;
@@ -69,7 +70,7 @@ pub(super) fn find(conn: &Connection, parent: &SessionId, alias: &str) -> Result
     )?;
     let mut rows = query.query([parent.as_str(), alias])?;
     while let Some(row) = rows.next()? {
-        let Ok(id) = SessionId::new(row.get::<_, String>(1)?) else { continue };
+        let Some(id) = session_id(bytes(row, 1)?) else { continue };
         if header_of(row, &id)?.is_ok_and(|header| header.is_fork()) {
             continue;
         }

@@ -53,6 +53,16 @@ pub(super) fn bytes<'a>(row: &'a Row<'_>, column: usize) -> rusqlite::Result<&'a
     })
 }
 
+/// Reads a name out of a column that nothing vouches for. What is no text is nobody's name, and no reason to read nothing else.
+pub(super) fn name(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
+    Ok(String::from_utf8_lossy(bytes(row, column)?).into_owned())
+}
+
+/// Reads a name as [`name`] does out of a column that may have none.
+pub(super) fn maybe_name(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
+    Ok(if row.get_ref(column)? == ValueRef::Null { None } else { Some(name(row, column)?) })
+}
+
 /// Decodes the header of a row of [`SESSION_COLUMNS`], and checks that the columns say the same.
 pub(super) fn header_of(row: &Row<'_>, id: &SessionId) -> rusqlite::Result<Result<Arc<Header>, DecodeError>> {
     let Some(crc) = crc_of(row, 5)? else { return Ok(Err(DecodeError::Checksum)) };
@@ -323,6 +333,6 @@ pub(super) fn fold(conn: &Connection, id: &SessionId, found: &Found, see: &mut d
 
 /// Returns the id of a session by its number.
 pub(super) fn id_of(conn: &Connection, sid: i64) -> rusqlite::Result<Option<SessionId>> {
-    let id: Option<String> = conn.prepare_cached("SELECT id FROM session WHERE sid = ?1")?.query_row([sid], |row| row.get(0)).optional()?;
+    let id: Option<String> = conn.prepare_cached("SELECT id FROM session WHERE sid = ?1")?.query_row([sid], |row| name(row, 0)).optional()?;
     Ok(id.and_then(|id| SessionId::new(id).ok()))
 }

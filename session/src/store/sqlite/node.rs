@@ -20,7 +20,7 @@ use rustix::{
 };
 use uuid::Uuid;
 
-use super::birth::beside;
+use super::{birth::beside, log::name};
 use crate::{
     id::OwnerId,
     store::{
@@ -106,7 +106,7 @@ impl Liveness {
         if let Err(error) = self.sweep() {
             tracing::debug!(%error, "the lock files of dead processes could not be swept");
         }
-        let owners: Vec<String> = conn.prepare_cached("SELECT owner FROM node")?.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        let owners: Vec<String> = conn.prepare_cached("SELECT owner FROM node")?.query_map([], |row| name(row, 0))?.collect::<rusqlite::Result<_>>()?;
         for owner in owners {
             if self.own.as_ref().is_none_or(|own| own.as_str() != owner) && !self.locked(&owner) {
                 conn.prepare_cached("DELETE FROM node WHERE owner = ?1")?.execute([owner])?;

@@ -86,7 +86,7 @@ impl SqliteReader {
             }
             way.push(at.clone());
             let parent: Option<Option<String>> =
-                conn.prepare_cached("SELECT parent_id FROM session WHERE id = ?1")?.query_row([&at], |row| row.get(0)).optional()?;
+                conn.prepare_cached("SELECT parent_id FROM session WHERE id = ?1")?.query_row([&at], |row| log::maybe_name(row, 0)).optional()?;
             match parent.flatten() {
                 Some(parent) => at = parent,
                 None => break false,
@@ -221,7 +221,7 @@ impl Reader for SqliteReader {
         let snapshot = self.conn.unchecked_transaction()?;
         let owner: Option<String> = snapshot
             .prepare_cached("SELECT l.owner FROM session s JOIN lease l ON l.sid = s.sid WHERE s.id = ?1")?
-            .query_row([id.as_str()], |row| row.get(0))
+            .query_row([id.as_str()], |row| log::name(row, 0))
             .optional()?;
         Ok(match owner {
             Some(owner) if self.liveness.alive(&snapshot, &owner)? => owner.parse().ok(),
@@ -289,7 +289,8 @@ impl Reader for SqliteReader {
             if found.len() == limit {
                 break;
             }
-            let holder: Option<String> = snapshot.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| row.get(0)).optional()?;
+            let holder: Option<String> =
+                snapshot.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| log::name(row, 0)).optional()?;
             let held = match holder {
                 Some(holder) => self.liveness.alive_cached(&snapshot, &holder, &mut alive)?,
                 None => false,
@@ -308,7 +309,7 @@ impl Reader for SqliteReader {
     fn leases(&mut self, root: Option<&SessionId>) -> Result<Vec<Lease>, StoreError> {
         let snapshot = self.conn.unchecked_transaction()?;
         let mut query = snapshot.prepare_cached("SELECT s.id, l.owner FROM lease l JOIN session s ON s.sid = l.sid ORDER BY +s.id")?;
-        let rows: Vec<(String, String)> = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+        let rows: Vec<(String, String)> = query.query_map([], |row| Ok((log::name(row, 0)?, log::name(row, 1)?)))?.collect::<rusqlite::Result<_>>()?;
         let mut alive = HashMap::new();
         let mut known = HashMap::new();
         let mut leases = Vec::new();

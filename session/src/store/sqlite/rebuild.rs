@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension};
 use super::{
     SqliteReader, audit,
     check::{self, derive_row},
+    log::name,
     node::Liveness,
     summary,
     tally::{self, Tally},
@@ -117,9 +118,9 @@ fn sets(conn: &Connection) -> Result<Vec<Rebuilt>, StoreError> {
 
 /// Quarantines a session unless somebody alive holds it, and keeps what belongs to the store as a whole right. Tells whether it was done.
 pub(super) fn quarantine(conn: &Connection, liveness: &Liveness, id: &SessionId, quarantine: &Quarantine) -> Result<bool, StoreError> {
-    let row = "SELECT s.sid, l.owner FROM session s LEFT JOIN lease l ON l.sid = s.sid WHERE s.id = ?1";
-    let found: Option<(i64, Option<String>)> = conn.prepare_cached(row)?.query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    let Some((sid, holder)) = found else { return Ok(false) };
+    let found: Option<i64> = conn.prepare_cached("SELECT sid FROM session WHERE id = ?1")?.query_row([id.as_str()], |row| row.get(0)).optional()?;
+    let Some(sid) = found else { return Ok(false) };
+    let holder = conn.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| name(row, 0)).optional()?;
     if let Some(holder) = holder
         && liveness.alive(conn, &holder)?
     {

@@ -150,6 +150,8 @@ pub(super) fn connect(path: &Path, access: Access) -> rusqlite::Result<Connectio
     // Otherwise a statement is compiled again for every value bound to it, in case the value would change its plan.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     conn.pragma_update(None, "trusted_schema", false)?;
+    // The store has none, and whatever another program has put there must not change what is written.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
     conn.pragma_update(None, "cell_size_check", true)?;
     conn.pragma_update(None, "mmap_size", 0)?;
     match access {

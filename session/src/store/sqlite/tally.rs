@@ -3,10 +3,11 @@
 //! An index can be asked who is in it, but not who has been lost from it. The tally counts the members, sums their hashes, and says up to
 //! which rows of the ground tables it goes. A set that fits a whole and current tally is the set; otherwise every session is looked at.
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params, types::ValueRef};
 
 use super::{
-    log::{Found, SESSION_COLUMNS, crc_of, header_of},
+    check::session_id,
+    log::{Found, SESSION_COLUMNS, bytes, crc_of, header_of, name},
     order::Ascending,
     summary,
 };
@@ -195,20 +196,24 @@ pub(super) fn orphans(conn: &Connection) -> rusqlite::Result<Vec<String>> {
 
 /// Returns the parents that the derived rows have as missing.
 pub(super) fn kept_orphans(conn: &Connection) -> rusqlite::Result<Vec<String>> {
-    conn.prepare_cached("SELECT parent_id FROM orphan")?.query_map([], |row| row.get(0))?.collect()
+    conn.prepare_cached("SELECT parent_id FROM orphan")?.query_map([], |row| name(row, 0))?.collect()
 }
 
 /// Returns the parents that are not in the store, by every family.
 pub(super) fn missing_parents(conn: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut missing = Vec::new();
-    let mut next = conn.prepare_cached("SELECT min(parent_id) FROM session WHERE parent_id > ?1")?;
+    let mut next = conn.prepare_cached("SELECT min(parent_id) FROM session WHERE parent_id > CAST(?1 AS TEXT)")?;
     let mut known = conn.prepare_cached("SELECT 1 FROM session WHERE id = ?1")?;
     let mut order = Ascending::new("parents", None);
-    let mut at = String::new();
-    while let Some(parent) = next.query_row([&at], |row| row.get::<_, Option<String>>(0))? {
+    let mut at = Vec::new();
+    let next_parent = |row: &Row<'_>| Ok((row.get_ref(0)? != ValueRef::Null).then_some(bytes(row, 0)?.to_vec()));
+    while let Some(parent) = next.query_row([&at], next_parent)? {
         order.next(parent.clone())?;
-        if !known.exists([&parent])? {
-            missing.push(parent.clone());
+        // What is no text is the id of nobody.
+        if let Ok(parent) = std::str::from_utf8(&parent)
+            && !known.exists([parent])?
+        {
+            missing.push(parent.to_owned());
         }
         at = parent;
     }
@@ -220,7 +225,7 @@ pub(super) fn each(conn: &Connection, mut see: impl FnMut(SessionId, Option<(Fou
     let mut query = conn.prepare(&format!("SELECT {SESSION_COLUMNS} FROM session ORDER BY id"))?;
     let mut rows = query.query([])?;
     while let Some(row) = rows.next()? {
-        let Ok(id) = SessionId::new(row.get::<_, String>(1)?) else { continue };
+        let Some(id) = session_id(bytes(row, 1)?) else { continue };
         let Ok(header) = header_of(row, &id)? else {
             see(id, None)?;
             continue;

@@ -1,6 +1,6 @@
 //! Whole sessions in a batch: how one comes in, is let go, and goes.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, params, types::ValueRef};
 
 use super::{
     error::Stop,
@@ -11,7 +11,7 @@ use super::{
     write::{Batch, creation_hash, text},
 };
 use crate::{
-    codec::{decode_message, encode_tombstone, message_crc},
+    codec::{decode_header, decode_message, encode_tombstone, message_crc},
     header::Header,
     id::SessionId,
     listing::Summary,
@@ -72,14 +72,23 @@ impl Batch<'_> {
         let Checked { head, verdict, inbox, seed } = op.check()?;
         let (header, encoded) = (op.header(), &op.bytes().header);
         let id = &header.id;
-        let replaces = self.make_room(header)?;
-        if let Some(found) = log::find(self.conn, id)? {
+        let replaced = self.replaced(header)?;
+        if replaced.is_none()
+            && let Some(found) = log::find(self.conn, id)?
+        {
             return if is_import(self.conn, &found, op)? { Ok(Done::Imported { existing: true }) } else { Err(Refused::Exists(id.clone()).into()) };
         }
         if is_removed(self.conn, id)? {
             return Err(Refused::Removed(id.clone()).into());
         }
         self.take_alias(header.parent.as_ref(), id, &verdict)?;
+        // A refusal from here on would leave what was written.
+        let was_there = replaced.is_some();
+        if let Some((sid, parent)) = replaced {
+            self.erase(sid)?;
+            self.memory.sessions.remove(id);
+            self.forget_orphan(parent.as_deref())?;
+        }
         let (parent_here, siblings) = self.neighbours(header)?;
         // A mark behind the hash: which message it was created with is not known.
         let mut creation = creation_hash(op.events().get(..seed).unwrap_or_default(), None);
@@ -91,28 +100,33 @@ impl Batch<'_> {
             self.insert_line(id, found.sid, line, body)?;
         }
         self.enter_session(id, found, Summary { head, verdict })?;
-        if replaces {
+        if was_there {
             // What was there may have been counted or not.
             self.memory.tally = tally::rebuild(self.conn)?;
         }
         Ok(Done::Imported { existing: false })
     }
 
-    /// Takes a quarantined session away that this import is to take the place of; tells whether there was one. Nobody holds a quarantined session.
-    fn make_room(&mut self, header: &Header) -> Result<bool, Stop> {
+    /// Finds the quarantined session that an import is to take the place of, if there is one, with the parent that its row names. Nobody holds a quarantined session. Its parent is the
+    /// import's by its header or by its row, one of which may be what is damaged.
+    fn replaced(&self, header: &Header) -> Result<Option<(i64, Option<String>)>, Stop> {
         let id = &header.id;
         if summary::quarantined(self.conn, id)?.is_none() {
-            return Ok(false);
+            return Ok(None);
         }
-        let row = "SELECT sid, parent_id FROM session WHERE id = ?1";
-        let (sid, parent): (i64, Option<String>) = self.conn.prepare_cached(row)?.query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        if parent.as_deref() != header.parent.as_ref().map(SessionId::as_str) {
+        let row = "SELECT sid, parent_id, header, crc FROM session WHERE id = ?1";
+        let (sid, by_row, by_header) = self.conn.prepare_cached(row)?.query_row([id.as_str()], |row| {
+            let by_row = match row.get_ref(1)? {
+                ValueRef::Text(text) => String::from_utf8(text.to_vec()).ok(),
+                _ => None,
+            };
+            let written = decode_header(id, bytes(row, 2)?, crc_of(row, 3)?.unwrap_or_default());
+            Ok((row.get(0)?, by_row, written.is_ok_and(|written| written.parent == header.parent)))
+        })?;
+        if !by_header && by_row.as_deref() != header.parent.as_ref().map(SessionId::as_str) {
             return Err(Refused::Exists(id.clone()).into());
         }
-        self.erase(sid)?;
-        self.memory.sessions.remove(id);
-        self.memory.aliases.clear();
-        Ok(true)
+        Ok(Some((sid, by_row)))
     }
 
     /// Tells whether the parent that a header names is here, and whether a sibling is.
@@ -178,12 +192,13 @@ impl Batch<'_> {
         let row: Option<(i64, Option<String>)> = self
             .conn
             .prepare_cached("SELECT sid, parent_id FROM session WHERE id = ?1")?
-            .query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+            .query_row([id.as_str()], |row| Ok((row.get(0)?, log::maybe_name(row, 1)?)))
             .optional()?;
         let Some((sid, parent)) = row else {
             return if is_removed(self.conn, id)? { Ok(Done::Removed) } else { Err(Refused::NotFound(id.clone()).into()) };
         };
-        let holder: Option<String> = self.conn.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| row.get(0)).optional()?;
+        let holder: Option<String> =
+            self.conn.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| log::name(row, 0)).optional()?;
         if let Some(holder) = holder
             && self.node.liveness().alive(self.conn, &holder)?
         {

@@ -283,7 +283,8 @@ impl<'a> Batch<'a> {
     fn open(&mut self, op: &Open) -> Result<Done, Stop> {
         let known = known(self.conn, &mut self.memory.sessions, &op.session)?;
         let (sid, seed_length) = (known.found.sid, known.found.header.seed_length);
-        let holder: Option<String> = self.conn.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| row.get(0)).optional()?;
+        let holder: Option<String> =
+            self.conn.prepare_cached("SELECT owner FROM lease WHERE sid = ?1")?.query_row([sid], |row| log::name(row, 0)).optional()?;
         let dead = match holder.filter(|holder| holder != self.node.owner().as_str()) {
             Some(holder) if self.node.liveness().alive(self.conn, &holder)? => {
                 let holder = holder.parse().map_err(|error: crate::id::IdError| StoreError::Damaged(error.to_string()))?;
@@ -402,7 +403,7 @@ pub(super) fn creation_hash(events: &[Event], message: Option<&Message>) -> Vec<
         hasher.update(event.body.type_name());
         hasher.update([0]);
         let data = match &event.body {
-            crate::event::Body::Opaque(opaque) => serde_json::to_vec(&opaque.data),
+            crate::event::Body::Opaque(opaque) => serde_json::to_vec(&crate::json::Ordered(&opaque.data)),
             body => serde_json::to_vec(body),
         };
         hasher.update(data.unwrap_or_default());

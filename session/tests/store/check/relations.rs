@@ -134,6 +134,19 @@ pub(super) fn faults() -> Vec<Fault> {
         &["c2 header: duplicate_alias"],
     );
 
+    // Names that are no text, which a flipped bit makes.
+    plant(
+        "a parent's column that is no text",
+        Box::new(sql("UPDATE session SET parent_id = CAST(x'ff' AS TEXT) WHERE id = 'c1'")),
+        &["c1 header: header_conflict"],
+    );
+    plant(
+        "a missing parent that is no text",
+        Box::new(sql("UPDATE orphan SET parent_id = CAST(x'ff' AS TEXT)")),
+        &["index orphan: index_stale", "index orphan: index_stale"],
+    );
+    plant("a holder that is no text", Box::new(sql("UPDATE lease SET owner = CAST(x'ff' AS TEXT)")), &["lease: lease_of_nobody"]);
+
     // Rows of nobody, and the file.
     plant("a lost header", Box::new(sql("DELETE FROM session WHERE sid = 2")), &["session row 2: unowned_record", "index summary: index_foreign"]);
     plant("a lease of no session", Box::new(sql("INSERT INTO lease VALUES(99, 'x', 1)")), &["lease: lease_of_nobody"]);

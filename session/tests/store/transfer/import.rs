@@ -8,7 +8,8 @@ use greenroom_session::{
     line::{Line, write_line},
     listing::Verdict,
     message::{InboxRecord, Message, Tombstone},
-    store::{Create, Done, Import, InboxLine, Op, Refused, Release},
+    repair::Quarantine,
+    store::{Create, Done, Import, InboxLine, Op, Refused, Release, Remove},
 };
 
 use super::whole::{import, lines, lived, unheld, with_messages};
@@ -225,4 +226,50 @@ fn children_may_come_before_their_parents(f: &Fixture) {
     assert!(f.describe("r").unwrap().has_children);
     assert!(matches!(f.describe("a").unwrap().verdict, Verdict::Child { alias: Some(alias), .. } if alias == "anna"));
     assert_eq!(f.reader().children(Some(&sid("a")), None, 9).unwrap().len(), 1);
+}
+
+/// A root with a child that has an alias and is quarantined, and what that child was.
+fn quarantined(f: &Fixture) -> Vec<String> {
+    f.root("r");
+    f.create(child("c1", "r", Some("a"), 1_000));
+    f.accept("c1", turn("m0")).unwrap();
+    let before = lines(&mut *f.reader(), "c1");
+    assert!(f.store.quarantine(&sid("c1"), &Quarantine { at: 7, found: vec!["checksum".into()] }).unwrap());
+    before
+}
+
+#[test]
+fn an_import_that_is_refused_leaves_the_quarantined_session_whose_place_it_was_to_take() {
+    for f in [Fixture::sqlite(), Fixture::jsonl()] {
+        let before = quarantined(&f);
+        // The alias of a session that cannot be resumed is free.
+        f.create(child("c2", "r", Some("a"), 2_000));
+        for _ in 0..2 {
+            assert_eq!(f.one(Op::Import(import(&before))), Err(Refused::AliasTaken("a".into())));
+            assert!(f.reader().quarantine(&sid("c1")).unwrap().is_some());
+            assert_eq!(f.reader().events(&sid("c1"), 0, 9).unwrap().len(), 2, "it is there still");
+        }
+        assert_eq!(f.reader().alias(&sid("r"), "a").unwrap(), Some(sid("c2")));
+        f.one(Op::Remove(Remove { session: sid("c2"), discard: true })).unwrap();
+        assert_eq!(f.one(Op::Import(import(&before))), Ok(Done::Imported { existing: false }));
+        assert_eq!((f.reader().alias(&sid("r"), "a").unwrap(), unheld(&lines(&mut *f.reader(), "c1"))), (Some(sid("c1")), unheld(&before)));
+    }
+}
+
+#[test]
+fn a_session_whose_row_names_another_parent_than_its_header_can_be_brought_back() {
+    for parent in ["NULL", "'c1'", "'ghost'", "x'ff'"] {
+        let f = Fixture::sqlite();
+        let before = quarantined(&f);
+        let raw = rusqlite::Connection::open(f.path()).unwrap();
+        raw.execute_batch(&format!("UPDATE session SET parent_id = CAST({parent} AS TEXT) WHERE id = 'c1'")).unwrap();
+        f.store.rebuild_index(None, &mut |_| {}).unwrap();
+        assert_eq!(f.one(Op::Import(import(&before))), Ok(Done::Imported { existing: false }), "{parent}");
+        let mut found = Vec::new();
+        greenroom_session::check::check(&mut *f.reader(), None, &mut |seen| {
+            found.extend(matches!(seen, greenroom_session::check::Seen::Finding(_)).then_some(seen));
+        })
+        .unwrap();
+        assert_eq!((found, unheld(&lines(&mut *f.reader(), "c1"))), (vec![], unheld(&before)), "{parent}");
+    }
 }

@@ -107,20 +107,23 @@ pub fn wire(input: &[u8]) {
     assert_eq!(said.len(), answered);
 }
 
-/// Says anything to an MCP server, after the greeting: it answers each request, once, and a last one after everything else.
+const GREETING: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":\"greeting\",\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\"clientInfo\":{\"name\":\"anybody\",\"version\":\"1\"}}}\n{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
+const LAST: &[u8] = b"\n{\"jsonrpc\":\"2.0\",\"id\":\"the last\",\"method\":\"ping\"}\n";
+
+/// Says anything to an MCP server, after the greeting, or before it if the first byte is odd: it answers each request, also a last one after everything else.
 pub fn mcp(input: &[u8]) {
-    const GREETING: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":\"greeting\",\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\"clientInfo\":{\"name\":\"anybody\",\"version\":\"1\"}}}\n{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
-    const LAST: &[u8] = b"\n{\"jsonrpc\":\"2.0\",\"id\":\"the last\",\"method\":\"ping\"}\n";
+    let Some((how, input)) = input.split_first() else { return };
     let limits = Limits { line: 2_000, values: 200, open: 4, held: 1_000, ..Limits::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let output = runtime.block_on(async {
         let (output, mut client) = tokio::io::duplex(1 << 10);
         let server = Server::open(Options::new("memory:".parse().unwrap(), "desk".parse().unwrap(), "/desk")).await.unwrap();
         let mut said = Vec::new();
-        let serving = server.serve(GREETING.chain(input).chain(LAST), output, limits);
-        let (outcome, read) =
+        let (first, then) = if how % 2 == 0 { (GREETING, input) } else { (input, GREETING) };
+        let serving = server.serve(first.chain(&b"\n"[..]).chain(then).chain(LAST), output, limits);
+        let (done, read) =
             tokio::time::timeout(Duration::from_secs(60), async { tokio::join!(serving, client.read_to_end(&mut said)) }).await.expect("it ends");
-        outcome.unwrap();
+        done.unwrap();
         read.unwrap();
         said
     });

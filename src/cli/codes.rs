@@ -128,11 +128,6 @@ pub(crate) const CODES: &[Code] = &[
     code("INVALID_LABEL", Exit::Usage, "a label has 1 to 200 characters, none of them a control, line-separator or bidi character"),
     code("INVALID_PREFIX", Exit::Failed, "the provider has a mistake: what it hands over is no beginning of a log; the message says why"),
     code("INVALID_TOOL_OUTPUT", Exit::Failed, "mend the tool: what it gave is no text or JSON that a log takes"),
-    code(
-        "MCP_HANDSHAKE",
-        Exit::Usage,
-        "stdin and stdout belong to a client that speaks the Model Context Protocol; docs/mcp.md says how one is told of this server",
-    ),
     code("MESSAGE_EMPTY", Exit::Usage, "give a text, or `-` to read it from stdin"),
     code("MESSAGE_ID_CONFLICT", Exit::NotAllowed, "choose another --message-id, or send the same text"),
     code("MESSAGE_TOO_LARGE", Exit::Usage, "send at most 16 MiB; put more into a file and send its path"),

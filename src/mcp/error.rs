@@ -39,9 +39,6 @@ pub enum McpError {
         /// Its agent.
         agent: String,
     },
-    /// The client has begun with something else than the protocol.
-    #[error("the client does not begin as the protocol says: {0}")]
-    Handshake(String),
     /// A signal ended the server. What is pending stays pending.
     #[error("ended by signal {0}; what is pending stays pending")]
     Signalled(u8),
@@ -57,7 +54,6 @@ impl McpError {
             Self::Store(error) => error.code(),
             Self::Root(error) => error.code(),
             Self::AgentUnknown { .. } => "AGENT_UNKNOWN",
-            Self::Handshake(_) => "MCP_HANDSHAKE",
             Self::Signalled(_) => "SIGNALLED",
         }
     }

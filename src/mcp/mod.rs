@@ -42,8 +42,7 @@ mod reports;
 mod server;
 mod specs;
 mod start;
-#[cfg(test)]
-mod tests;
+mod transport;
 mod wait;
 
 pub use error::McpError;

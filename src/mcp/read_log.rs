@@ -22,9 +22,10 @@ impl Desk {
         let (from, limit) = (from.unwrap_or(0), limit.unwrap_or(EVENTS));
         let mut page =
             Page { text: String::new(), next: from, shown: (PAGE_BYTES / 4 * 3 / usize::try_from(limit).unwrap_or(usize::MAX).max(1)).max(LEAST_SHOWN) };
-        let mut ends = false;
-        while !ends && page.next < from + limit {
-            let wanted = READ_AT_ONCE.min(from + limit - page.next);
+        let (mut ends, mut left) = (false, limit);
+        while !ends && left > 0 {
+            let wanted = READ_AT_ONCE.min(left);
+            left -= wanted;
             let read = self.host.read_events(&child, page.next, usize::try_from(wanted).unwrap_or(1), call.cancelled.clone()).await;
             let events = read.map_err(|error| ToolError::new(error.code(), format!("subagent \"{child}\" is unavailable: {error}")))?;
             ends = (events.len() as u64) < wanted;
@@ -33,9 +34,13 @@ impl Desk {
                 break;
             }
         }
-        let Page { text, next, .. } = page;
+        let Page { text, mut next, .. } = page;
+        if ends && text.is_empty() {
+            // Somebody may have asked for what comes long after the end.
+            next = self.position(&child).await?;
+        }
         let place = if ends { format!("the log ends here, position {next}") } else { format!("there may be more, the next page is from {next}") };
-        let place = format!("{} events from {from}; {place}", next.saturating_sub(from));
+        let place = format!("{} events from {from}; {place}", text.lines().count());
         Ok(Answer(if text.is_empty() { vec![place] } else { vec![text, place] }))
     }
 }

@@ -11,11 +11,11 @@ use greenroom_actors::{
     host::{NewRoot, RootError},
 };
 use greenroom_session::{id::SessionId, store::StoreError, text::label_from};
-use rmcp::{ServiceExt as _, service::ServerInitializeError, transport::async_rw::AsyncRwTransport};
+use rmcp::ServiceExt as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
-use super::{CLIENT, McpError, Options, desk::Desk, handler::Handler, specs::Agents};
+use super::{CLIENT, McpError, Options, desk::Desk, handler::Handler, specs::Agents, transport::Patient};
 use crate::{
     agent::{Guards, Stage, cast},
     runtime::Runtime,
@@ -93,7 +93,7 @@ impl Server {
     /// Serves a client until its end, and settles everything in order. Calls that are under way then have five seconds.
     ///
     /// # Errors
-    /// [`McpError::Handshake`] if the client does not speak the protocol, and [`McpError::Signalled`].
+    /// [`McpError::Signalled`]. What a client says that is no message, or comes out of turn, is answered or left out.
     ///
     /// # Cancel safety
     /// What was accepted stays accepted.
@@ -102,7 +102,7 @@ impl Server {
         let library = |ends| speak(ends, self.desk.clone(), ending.clone());
         let mut serving = Box::pin(serve(input, output, Protocol::Mcp, limits, library));
         let mut signalled = None;
-        let (spoken, written) = loop {
+        let ((), written) = loop {
             tokio::select! {
                 ended = &mut serving => break ended,
                 signal = self.signals.next(), if signalled.is_none() => {
@@ -116,7 +116,7 @@ impl Server {
             tracing::debug!(%error, "the client has closed the output before its end");
         }
         self.desk.close();
-        let result = signalled.map_or(spoken, |signal| Err(McpError::Signalled(signal)));
+        let result = signalled.map_or(Ok(()), |signal| Err(McpError::Signalled(signal)));
         let result = tokio::select! {
             () = self.runtime.shutdown() => result,
             // Asked twice: what is under way is left to the next server.
@@ -130,19 +130,13 @@ impl Server {
 }
 
 /// Speaks the protocol until one side has ended.
-async fn speak(Ends { reader, writer, room, ended }: Ends, desk: Arc<Desk>, ending: CancellationToken) -> Result<(), McpError> {
-    // The wire has looked at the length of each line.
-    let transport = AsyncRwTransport::new_server(reader, writer).with_max_line_length(usize::MAX);
-    match Handler::new(desk, room, ended).serve_with_ct(transport, ending).await {
-        Ok(service) => {
-            match service.waiting().await {
-                Ok(reason) => tracing::debug!(?reason, "the client has ended"),
-                Err(error) => tracing::error!(%error, "the service has ended"),
-            }
-            Ok(())
-        }
-        Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
-        Err(error) => Err(McpError::Handshake(error.to_string())),
+async fn speak(Ends { reader, writer, room, ended }: Ends, desk: Arc<Desk>, ending: CancellationToken) {
+    match Handler::new(desk, room, ended).serve_with_ct(Patient::new(reader, writer), ending).await {
+        Ok(service) => match service.waiting().await {
+            Ok(reason) => tracing::debug!(?reason, "the client has ended"),
+            Err(error) => tracing::error!(%error, "the service has ended"),
+        },
+        Err(error) => tracing::debug!(%error, "the client has ended before its greeting"),
     }
 }
 

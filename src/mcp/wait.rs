@@ -50,7 +50,7 @@ impl Desk {
         }
     }
 
-    async fn position(&self, child: &SessionId) -> Result<u64, ToolError> {
+    pub(super) async fn position(&self, child: &SessionId) -> Result<u64, ToolError> {
         let fold = self.host.fold(child).await.map_err(|error| unreadable(child, &error))?;
         Ok(fold.head().next_seq)
     }

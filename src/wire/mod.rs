@@ -117,6 +117,16 @@ impl Default for Limits {
 }
 
 /// What the library gets.
+///
+/// ```
+/// use greenroom::wire::{Ends, Limits, Protocol, serve};
+/// # tokio_test::block_on(async {
+/// let library = |Ends { ended, .. }: Ends| async move { ended.cancelled().await };
+/// // A client that has gone already, and one that would take whatever is said.
+/// serve(tokio::io::empty(), tokio::io::sink(), Protocol::Acp, Limits::default(), library).await.1?;
+/// # Ok::<(), std::io::Error>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct Ends {
     /// Where it reads lines.

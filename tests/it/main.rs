@@ -65,6 +65,8 @@ mod mcp_client;
 #[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
 mod mcp_input;
 #[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
+mod mcp_page;
+#[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
 mod mcp_restart;
 #[cfg(feature = "models")]
 mod models;

@@ -52,6 +52,10 @@ fn a_client_delegates_lists_sends_waits_and_reads_and_stdout_is_protocol_only_ho
         let raw = desk.run(&["log", &child, "--raw"]).out;
         let raw: Vec<Value> = raw.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines, raw);
+        for from in [raw.len() as u64, u64::MAX] {
+            let page = client.tool("read_log", &json!({"subagent_id": child, "from": from, "limit": 200}));
+            assert_eq!(page.texts, [format!("0 events from {from}; the log ends here, position {}", raw.len())]);
+        }
 
         let (exit, rest, errors) = client.end();
         assert_eq!((exit, rest.iter().filter(|message| message.get("id").is_some()).count()), (0, 0), "{errors}");
@@ -152,4 +156,44 @@ fn a_call_that_its_client_cancels_ends_the_child_that_nobody_waits_for_any_more(
     assert!(done.text().contains(" ended as aborted, "), "{done:?}");
     let (_, rest, _) = client.end();
     assert!(rest.iter().all(|message| message["id"] != call), "what was cancelled is not answered");
+}
+
+#[test]
+fn what_a_subagent_has_started_is_waited_for_read_and_interrupted_and_what_it_reports_is_told_once() {
+    let desk = desk();
+    desk.write(
+        "story.toml",
+        &format!("{PROGRAM}\n[agents.boss]\nbehavior = \"script\"\nturns = [[{{ delegate = {{ agent = \"slow\", description = \"deep down\", prompt = \"x\" }} }}, {{ report = \"half way\" }}, {{ say = \"begun\" }}]]\n"),
+    );
+    let mut client = Client::greeted(&desk, &MCP);
+    let boss = start(&mut client, "boss", "Go.");
+    begun(&desk);
+    let given = client.tool("wait", &json!({"subagent_id": boss, "timeout": 0}));
+    assert!(given.text().starts_with("still running, position "), "its own work is done, and that below it is not: {given:?}");
+    let tree = desk.run(&["tree", "--json"]).json();
+    let below = tree["entries"].as_array().unwrap().iter().find(|session| session["label"] == "deep down").unwrap();
+    let deep = below["id"].as_str().unwrap().to_owned();
+    assert_eq!(client.tool("send_message", &json!({"subagent_id": deep, "message": "x"})).failed().0, "UNAUTHORIZED");
+    assert!(client.tool("read_log", &json!({"subagent_id": deep})).text().contains("deep down"));
+    assert!(client.tool("wait", &json!({"subagent_id": deep, "timeout": 0})).text().starts_with("still running, position "));
+    assert_eq!(client.tool("interrupt", &json!({"subagent_id": deep})).text(), format!("interrupted turn 1 of subagent {deep}"));
+    let done = wait(&mut client, &boss);
+    assert!(done.text().starts_with(&format!("subagent {boss} is done, ")), "{done:?}");
+    assert_eq!(done.texts[1..], ["begun", "half way"]);
+    assert_eq!(wait(&mut client, &boss).texts[1..], ["begun"]);
+}
+
+#[test]
+fn a_subagent_that_cannot_be_read_is_listed_with_the_reason_and_disturbs_no_other() {
+    let desk = desk();
+    cli::root(&desk.store(), "desk", "a desk", 1);
+    cli::odd_child(&desk.store(), "odd", "desk", Some(json!({"version": 99})), 2);
+    let mut client = Client::greeted(&desk, &MCP);
+    let child = start(&mut client, "clerk", "one");
+    wait(&mut client, &child);
+    assert_eq!(client.tool("list_agents", &json!({})).text(), format!("odd [diagnostic: unsupported]\n{child} [complete] — collect facts"));
+    assert_eq!(client.tool("send_message", &json!({"subagent_id": "odd", "message": "x"})).failed().0, "NOT_RESUMABLE");
+    assert!(client.tool("read_log", &json!({"subagent_id": "odd"})).text().contains("\"version\":99"));
+    let all = client.tool("wait", &json!({"timeout": 60}));
+    assert!(all.text().starts_with("nothing is left to do, "), "{all:?}");
 }

@@ -1,1 +1,0 @@
-//! What the tools say to a model, to the letter.

@@ -62,6 +62,7 @@ mod log_format;
 mod models;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod processes;
+mod recordings;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod seed;
 #[cfg(feature = "sqlite")]

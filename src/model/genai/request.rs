@@ -111,7 +111,9 @@ impl<'a> Said<'a> {
                 match self.messages.last_mut() {
                     // Anthropic wants the results of one answer's calls in one message; Ollama would lose all but one.
                     Some(last) if self.api == Api::Anthropic && last.role == genai::chat::ChatRole::Tool => {
-                        results.into_iter().for_each(|part| last.content.push(part));
+                        for part in results {
+                            last.content.push(part);
+                        }
                     }
                     _ => self.messages.push(ChatMessage::tool(MessageContent::from_parts(results))),
                 }

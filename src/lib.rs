@@ -66,6 +66,7 @@
 //!   command agents. [`command`]: running one program safely.
 //! - [`tool`]: what a model may call: the tools of the runtime, functions and commands.
 //! - [`stress`]: a stress run and the audit of what it has left.
+//! - `mcp`: the MCP server. `wire`: bounded stdio between a client and the library that speaks its protocol.
 //! - [`actors`]: what is alive. One actor per file.
 //! - [`session`]: what is true on disk. Synchronous; knows no actor.
 //! - `cli`: the `greenroom` program.
@@ -75,12 +76,15 @@
 //! - `sqlite` (default): the store in a file. It compiles SQLite's C source.
 //! - `program`: program files and what plays them.
 //! - `stress`: the stress run.
+//! - `acp` (default), `mcp` (default): serving an editor or a coding agent on stdio; need `program`.
 //! - `cli` (default): the `greenroom` program; needs `program` and `stress`.
 
 #[cfg(feature = "program")]
 pub mod agent;
 #[cfg(feature = "program")]
 pub mod command;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 pub mod model;
 #[cfg(feature = "program")]
 pub mod program;
@@ -94,6 +98,8 @@ pub mod store_url;
 #[cfg(feature = "stress")]
 pub mod stress;
 pub mod tool;
+#[cfg(any(feature = "acp", feature = "mcp"))]
+pub mod wire;
 
 pub use greenroom_actors as actors;
 pub use greenroom_actors::{

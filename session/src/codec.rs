@@ -13,7 +13,7 @@ use crate::{
     event::{Body, Event, SurfaceOp, TurnEnd},
     header::{HEADER_VERSION, Header},
     id::{MessageId, Order, Seq, SessionId},
-    json::{Flaw, look},
+    json::{Flaw, Ordered, look},
     limits::{MAX_EVENT_BYTES, MAX_INTEGER, MAX_JSON_DEPTH, MAX_MESSAGE_JSON_BYTES},
     message::{Block, Message, MessageError, MessageKind, Source, Tombstone},
 };
@@ -239,13 +239,13 @@ pub fn encode_event(id: &SessionId, event: &Event) -> Result<Encoded, EncodeErro
     #[serde(untagged)]
     enum WireData<'a> {
         Body(&'a Body),
-        Opaque(&'a serde_json::Value),
+        Opaque(Ordered<'a>),
     }
 
     check_time(event.time).map_err(EncodeError::Field)?;
     let data = match &event.body {
         Body::Opaque(opaque) if Body::is_known(&opaque.name) => return Err(EncodeError::Field("the data of a known type must have its shape")),
-        Body::Opaque(opaque) => WireData::Opaque(&opaque.data),
+        Body::Opaque(opaque) => WireData::Opaque(Ordered(&opaque.data)),
         body => WireData::Body(body),
     };
     let wire = Wire {

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::{
     descriptor::ModelRoute,
     id::{EffectKind, Epoch, MessageId, Seq},
+    json::{in_order, maybe_in_order},
     message::{Block, Source},
 };
 
@@ -226,7 +227,7 @@ pub struct RootOpened {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub seed: Option<u64>,
     /// What its behaviour is given.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "Option::is_none", default, serialize_with = "maybe_in_order")]
     pub params: Option<Value>,
     /// Its model route, and that of every child below it for which nothing else is said.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -269,7 +270,7 @@ macro_rules! bodies {
             /// A root was created.
             RootOpened(RootOpened),
             /// A child was described. The data is kept as it came; [`Descriptor::parse`](crate::descriptor::Descriptor::parse) judges it.
-            Descriptor(Value),
+            Descriptor(#[serde(serialize_with = "in_order")] Value),
             $( $(#[$doc])* $variant { $( $(#[$fdoc])* $field: $ty ),* }, )*
             /// A message to the agent became visible to it.
             UserMessage(SurfaceMessage),
@@ -461,7 +462,7 @@ bodies! {
         /// What it said.
         message: SurfaceMessage,
         /// Token usage of the model's answer.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "maybe_in_order")]
         usage: Option<Value>,
         /// Why the model stopped; absent if no model spoke. `cut` is an answer that was broken off: what had come of it by then.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -489,7 +490,7 @@ bodies! {
         /// The answer.
         message: SurfaceMessage,
         /// Name and code of a failure.
-        #[serde(skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "maybe_in_order")]
         error: Option<Value>,
     }
     /// A compaction began; nothing else may begin one before its end.

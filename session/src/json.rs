@@ -6,6 +6,9 @@
 
 use std::{borrow::Cow, collections::HashSet, fmt};
 
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
 /// Why a text is not taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Flaw {
@@ -54,6 +57,39 @@ struct Look<'a> {
     keys: Vec<Cow<'a, [u8]>>,
     /// Whether the next string is a key.
     key_next: bool,
+}
+
+/// A value that is written with the keys of every object in order. A dependency of whoever links this crate decides whether a map keeps the order in which it
+/// was filled, and neither what is written nor whether a creation is the same again may depend on that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ordered<'a>(pub(crate) &'a Value);
+
+impl Serialize for Ordered<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Object(map) => map_in_order(map, to),
+            Value::Array(items) => to.collect_seq(items.iter().map(Ordered)),
+            other => other.serialize(to),
+        }
+    }
+}
+
+/// Writes a value as [`Ordered`] does.
+pub(crate) fn in_order<S: Serializer>(value: &Value, to: S) -> Result<S::Ok, S::Error> {
+    Ordered(value).serialize(to)
+}
+
+/// Writes a value that may be absent as [`Ordered`] does.
+#[expect(clippy::ref_option, reason = "serde hands a field over like this")]
+pub(crate) fn maybe_in_order<S: Serializer>(value: &Option<Value>, to: S) -> Result<S::Ok, S::Error> {
+    value.as_ref().map(Ordered).serialize(to)
+}
+
+/// Writes an object as [`Ordered`] does.
+pub(crate) fn map_in_order<S: Serializer>(map: &Map<String, Value>, to: S) -> Result<S::Ok, S::Error> {
+    let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+    entries.sort_unstable_by_key(|(key, _)| *key);
+    to.collect_map(entries.into_iter().map(|(key, value)| (key, Ordered(value))))
 }
 
 /// Looks at a JSON text that nests at most `deepest` levels. What is no JSON at all is left to whoever parses it.
@@ -203,7 +239,7 @@ impl<'a> Look<'a> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use serde_json::{Map, Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -213,6 +249,13 @@ mod tests {
             Err(Flaw::Lossy(loss)) => Some(loss.to_string()),
             Err(Flaw::TooDeep) => Some("too deep".into()),
         }
+    }
+
+    #[test]
+    fn keys_are_put_in_order_at_every_depth_and_lists_stay_as_they_are() {
+        let text = r#"{"b":[{"z":1,"y":[3,2]}],"a":{"d":null,"c":{}}}"#;
+        let value: Value = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&Ordered(&value)).unwrap(), r#"{"a":{"c":{},"d":null},"b":[{"y":[3,2],"z":1}]}"#);
     }
 
     #[test]

@@ -142,7 +142,7 @@ pub enum Source {
         name: String,
     },
     /// A kind that this program does not know, kept as it came.
-    #[serde(untagged)]
+    #[serde(untagged, serialize_with = "crate::json::map_in_order")]
     Other(serde_json::Map<String, serde_json::Value>),
 }
 

@@ -2,6 +2,8 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+#[cfg(feature = "mcp")]
+use super::mcp;
 use super::{check, completions, control, export, import, list, log, man, rm, run, send, show, stress, tree};
 
 /// The whole command line.
@@ -54,6 +56,17 @@ pub(crate) enum Color {
     Never,
 }
 
+impl Verb {
+    /// Tells whether stdout belongs to a protocol, so that nothing else may be written to it.
+    pub(crate) fn speaks_a_protocol(&self) -> bool {
+        match self {
+            #[cfg(feature = "mcp")]
+            Self::Mcp(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -70,6 +83,8 @@ pub(crate) enum Verb {
     Check(check::CheckArgs),
     Rm(rm::RmArgs),
     Stress(stress::StressArgs),
+    #[cfg(feature = "mcp")]
+    Mcp(mcp::McpArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
     /// Show the help of the program, or of a verb.

@@ -152,6 +152,8 @@ macro_rules! coded {
         }
     )* };
 }
+#[cfg(feature = "mcp")]
+coded!(greenroom::mcp::McpError);
 coded!(
     ActivateError,
     BindError,

@@ -25,6 +25,9 @@ pub(crate) fn main() -> ExitCode {
     }
     let store_typed = matches.value_source("store") == Some(ValueSource::CommandLine);
     let mut terminal = Terminal::new(&line.global);
+    if line.verb.speaks_a_protocol() {
+        terminal.leave_stdout();
+    }
     let done = start_log(&line.global).and_then(|()| execute(&line, store_typed, &mut terminal)).and_then(|exit| terminal.flush().map(|()| exit));
     match done {
         Ok(exit) => exit,
@@ -54,6 +57,8 @@ fn execute(line: &CommandLine, store_typed: bool, terminal: &mut Terminal) -> Re
         Verb::Send(args) => args.execute(&url, terminal)?,
         Verb::Stress(args) => args.execute(store_typed.then_some(&url), terminal)?,
         Verb::Completions(_) | Verb::Man(_) | Verb::Help { .. } => {}
+        #[cfg(feature = "mcp")]
+        Verb::Mcp(args) => args.execute(&url)?,
         Verb::Interrupt(args) => args.execute(&url, terminal)?,
         Verb::Withdraw(args) => args.execute(&url, terminal)?,
         Verb::Export(args) => args.execute(&url, terminal)?,

@@ -1,7 +1,7 @@
 //! The command line: one file per verb, and what the verbs share.
 //!
 //! - [`main`]: from arguments to an exit code. [`args`]: the flags that every verb takes.
-//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`], [`control`] (`interrupt`, `withdraw`), [`export`], [`import`], [`rm`], [`check`], [`stress`]: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
+//! - [`run`], [`list`], [`tree`], [`show`], [`log`], [`send`], [`control`] (`interrupt`, `withdraw`), [`export`], [`import`], [`rm`], [`check`], [`stress`], `mcp`: the verbs. [`progress`], [`transcript`] and [`wait`] do what they show.
 //! - [`completions`], [`man`]: what a shell and a manual say of the verbs. [`manual`]: what they are made of, and `docs/cli.md`, which the tests of `reference` write.
 //! - [`codes`]: every error code with its exit and its help. [`failure`]: how an error is shown.
 //! - [`bar`]: how far a long command has come.
@@ -28,6 +28,8 @@ pub(crate) mod log;
 pub(crate) mod main;
 pub(crate) mod man;
 pub(crate) mod manual;
+#[cfg(feature = "mcp")]
+pub(crate) mod mcp;
 pub(crate) mod names;
 pub(crate) mod paint;
 pub(crate) mod progress;

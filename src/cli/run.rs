@@ -49,7 +49,7 @@ pub(crate) struct RunArgs {
     timeout: Option<Duration>,
 }
 
-fn parse_set(text: &str) -> Result<(String, String), String> {
+pub(crate) fn parse_set(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("expected NAME=VALUE".to_owned()),

@@ -38,6 +38,11 @@ impl Terminal {
         }
     }
 
+    /// Leaves stdout to a protocol: a failure is told on stderr only, also with `--json`.
+    pub(crate) fn leave_stdout(&mut self) {
+        self.json = false;
+    }
+
     /// Tells whether the result is to be JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json

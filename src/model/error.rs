@@ -26,6 +26,13 @@ pub struct ModelError {
 }
 
 /// What kind of failure.
+///
+/// ```
+/// use greenroom::model::{ModelError, ModelErrorCode};
+/// let error = ModelError::new(ModelErrorCode::RateLimit, "slow down");
+/// assert_eq!((error.code(), error.is_passing()), ("MODEL_RATE_LIMIT", true));
+/// assert!(!ModelError::new(ModelErrorCode::Auth, "no such key").is_passing());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ModelErrorCode {

@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_difference_is_named_by_the_part_in_which_it_lies() {
         for (recorded, asked, same, place) in [
-            (r#"{"system":"You are brief."}"#, r#"{"system":"You are brisk."}"#, 21, "system"),
+            (r#"{"system":"You are brief."}"#, r#"{"system":"You are brisk."}"#, 22, "system"),
             (r#"{"a":[1,{"b":"x,[{\""}],"c":[{"d":[0,1,2]}]}"#, r#"{"a":[1,{"b":"x,[{\""}],"c":[{"d":[0,1,3]}]}"#, 39, "c[0].d[2]"),
             (r#"{"a":1}"#, r#"{"a":1,"b":2}"#, 6, "a"),
             (r#"{"a":[{}]}"#, r#"{"a":[{},{}]}"#, 8, "a[0]"),

@@ -9,7 +9,7 @@ const MOST_PROBLEMS: usize = 8;
 
 /// What does not fit.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Misfit(Vec<(String, String)>);
+pub(crate) struct Misfit(Vec<(String, String)>);
 
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,7 +26,7 @@ impl fmt::Display for Misfit {
 ///
 /// # Errors
 /// The places that do not fit, as JSON pointers, with what is wrong.
-pub(super) fn check(schema: &Value, value: &Value) -> Result<(), Misfit> {
+pub(crate) fn check(schema: &Value, value: &Value) -> Result<(), Misfit> {
     let mut problems = Vec::new();
     let mut open = vec![(schema, value, String::new())];
     while let Some((schema, value, path)) = open.pop() {

@@ -62,15 +62,14 @@ impl Tool for ListAgentsTool {
         Box::pin(async move {
             let turn = call.turn(NAME)?;
             let Arguments {} = call.parse()?;
-            let (lines, values) = render(&turn.list_agents().await?);
-            let text = if lines.is_empty() { "(no subagents)".to_owned() } else { lines.join("\n") };
+            let (text, values) = render(&turn.list_agents().await?);
             Ok(ToolOutput::text(text).value(Value::Array(values)))
         })
     }
 }
 
-/// Returns a line and an object for each entry that is listed. One-shot children take no messages and are left out; of a broken child nobody knows what it was.
-fn render(entries: &[Entry]) -> (Vec<String>, Vec<Value>) {
+/// Returns a text with a line, and an object, for each entry that is listed. One-shot children take no messages and are left out; of a broken child nobody knows what it was.
+pub(crate) fn render(entries: &[Entry]) -> (String, Vec<Value>) {
     let shown = entries.iter().filter_map(|entry| match entry {
         Entry::Child(child) if child.mode == Mode::Continuable => {
             let (id, label, status) = (&child.id, child.label.as_deref().unwrap_or_default(), child.status.as_str());
@@ -83,7 +82,8 @@ fn render(entries: &[Entry]) -> (Vec<String>, Vec<Value>) {
             Some((format!("{id} [diagnostic: {reason}]"), json!({"kind": "diagnostic", "id": id, "reason": reason})))
         }
     });
-    shown.unzip()
+    let (lines, values): (Vec<String>, Vec<Value>) = shown.unzip();
+    (if lines.is_empty() { "(no subagents)".to_owned() } else { lines.join("\n") }, values)
 }
 
 #[cfg(test)]
@@ -119,8 +119,8 @@ mod tests {
             child("c", Mode::Continuable, Status::Running, "an old\nlabel"),
             Entry::Diagnostic { id: SessionId::new("d").unwrap(), reason: Reason::Unsupported },
         ];
-        let (lines, values) = render(&entries);
-        assert_eq!(lines, ["b [complete] — facts", "c [running] — an old\\nlabel", "d [diagnostic: unsupported]"]);
+        let (text, values) = render(&entries);
+        assert_eq!(text, "b [complete] — facts\nc [running] — an old\\nlabel\nd [diagnostic: unsupported]");
         let expected = json!([
             {"kind": "child", "id": "b", "label": "facts", "status": "complete"},
             {"kind": "child", "id": "c", "label": "an old\nlabel", "status": "running"},

@@ -47,6 +47,13 @@ pub use run::run_call;
 pub use schema::schema_of;
 pub use send_message::SendMessageTool;
 pub use subagent::{SubagentConfig, SubagentTool};
+#[cfg(feature = "mcp")]
+pub(crate) use {
+    check::check,
+    list_agents::render,
+    send_message::{NOT_DELIVERED, no_id, not_delivered, queued},
+    subagent::judge,
+};
 
 /// What a model may call.
 ///

@@ -2,7 +2,7 @@
 
 use futures::future::BoxFuture;
 use greenroom_actors::error::DeliverError;
-use greenroom_session::id::SessionId;
+use greenroom_session::id::{IdError, SessionId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -23,6 +23,10 @@ use crate::model::ToolSpec;
 ///     .closure("editor", move |turn: Turn| {
 ///         let tools = own.clone();
 ///         async move {
+///             // The notice that the clerk has settled opens a turn of its own.
+///             if turn.text() != "Go." {
+///                 return Ok(TurnEnd::Completed);
+///             }
 ///             let child = turn.delegate(Delegate::new("clerk", "a clerk", "one")).await?.child;
 ///             let arguments = serde_json::json!({"subagent_id": child, "message": "two"}).to_string();
 ///             let told = run_call(&tools, Some(&turn), "call-1", "send_message", &arguments).await.map_err(|error| greenroom::TurnError::new(error.code(), error.text()))?;
@@ -48,6 +52,8 @@ use crate::model::ToolSpec;
 pub struct SendMessageTool;
 
 const NAME: &str = "send_message";
+/// How a failure ends.
+pub(crate) const NOT_DELIVERED: &str = "; the message was not delivered";
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -85,19 +91,26 @@ impl Tool for SendMessageTool {
         Box::pin(async move {
             let turn = call.turn(NAME)?;
             let Arguments { message, subagent_id } = call.parse()?;
-            let child = SessionId::new(subagent_id.as_str()).map_err(|error| {
-                let unavailable = format!("subagent {subagent_id:?} is unavailable: {error}; the message was not delivered");
-                ToolError::named("DeliverError", "NOT_RESUMABLE", unavailable)
-            })?;
+            let child = SessionId::new(subagent_id.as_str()).map_err(|error| no_id(&subagent_id, &error, NOT_DELIVERED))?;
             let id = turn.send_message_as(&child, message, call.id).await.map_err(|error| not_delivered(&error, &child))?;
-            let text = format!("message queued as the next turn for subagent {child}");
-            Ok(ToolOutput::text(text).value(json!({ "messageId": id })))
+            Ok(ToolOutput::text(queued(&child)).value(json!({ "messageId": id })))
         })
     }
 }
 
+/// Says that a message has been accepted.
+pub(crate) fn queued(child: &SessionId) -> String {
+    format!("message queued as the next turn for subagent {child}")
+}
+
+/// Says that nobody can have what was given as an id, and what that means for what was asked.
+pub(crate) fn no_id(given: &str, error: &IdError, then: &str) -> ToolError {
+    let shown: String = given.chars().take(100).collect();
+    ToolError::named("DeliverError", "NOT_RESUMABLE", format!("subagent {shown:?} is unavailable: {error}{then}"))
+}
+
 /// Says what a failure means for the message.
-fn not_delivered(error: &DeliverError, child: &SessionId) -> ToolError {
+pub(crate) fn not_delivered(error: &DeliverError, child: &SessionId) -> ToolError {
     let message = match error {
         DeliverError::Write(error) if error.code() == "INDETERMINATE" => {
             return ToolError::named("DeliverError", error.code(), format!("it is not known whether the message was delivered: {error}"));
@@ -106,5 +119,5 @@ fn not_delivered(error: &DeliverError, child: &SessionId) -> ToolError {
         DeliverError::Write(error) => error.to_string(),
         other => other.to_string(),
     };
-    ToolError::named("DeliverError", error.code(), format!("{message}; the message was not delivered"))
+    ToolError::named("DeliverError", error.code(), format!("{message}{NOT_DELIVERED}"))
 }

@@ -287,7 +287,7 @@ async fn wait_for(turn: &Turn, run: &OneShotRun) -> Result<ToolOutput, ToolError
 }
 
 /// Says what a child has come to.
-fn judge(child: &SessionId, result: OneShotResult) -> Result<ToolOutput, ToolError> {
+pub(crate) fn judge(child: &SessionId, result: OneShotResult) -> Result<ToolOutput, ToolError> {
     let OneShotResult { outcome, text } = result;
     let (code, became) = match outcome {
         TurnEnd::Completed => {

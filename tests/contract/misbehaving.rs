@@ -271,13 +271,15 @@ async fn a_turn_that_ignores_its_interrupt_for_a_while_does_not_touch_the_next(w
     sent.unwrap();
     host.when_idle(&sid("c")).await.unwrap();
     assert_eq!(ends(world, "c"), ["aborted", "completed"]);
-    let before = events(world, "c");
+    // It may settle meanwhile.
+    let kept = || events(world, "c").into_iter().filter(|event| !matches!(event.body, Body::ActivationEnd { .. })).collect::<Vec<_>>();
+    let before = kept();
     gate.open(1);
     while late.lock().unwrap().len() < 3 {
         tokio::task::yield_now().await;
     }
     assert!(late.lock().unwrap().iter().all(|code| code != "done"), "{late:?}");
-    assert_eq!(events(world, "c"), before, "nothing of it came late");
+    assert_eq!(kept(), before, "nothing of it came late");
     assert!(world.reader().children(Some(&sid("c")), None, 9).unwrap().is_empty());
     runtime.shutdown().await;
     sound(world);

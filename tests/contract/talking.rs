@@ -754,6 +754,13 @@ async fn a_talk_that_is_cut_off_anywhere_goes_on_from_its_last_durable_step(kind
         let told: Vec<String> = log.iter().filter_map(|event| told(&event.body)).collect();
         assert_eq!(told.iter().filter(|line| line.starts_with("model") && line.contains(" 1 calls")).count(), 3, "{when}: {told:#?}");
         assert_eq!(told.iter().filter(|line| line.starts_with("model") && line.contains(" 2 calls")).count(), 1, "{when}: {told:#?}");
+        // Nobody is asked again who has answered already.
+        let spoken: Vec<bool> = told
+            .iter()
+            .filter(|line| ["model", "user", "result"].iter().any(|kind| line.starts_with(kind)))
+            .map(|line| line.starts_with("model") && line.ends_with(" 0 calls, end"))
+            .collect();
+        assert!(!spoken.windows(2).any(|pair| pair == [true, true]), "{when}: {told:#?}");
         // What stands for each call in the end: a result, or for a tool that must not run twice that nobody knows.
         let folded = world.reader().folded(&sid("r")).unwrap();
         for message in folded.surface().messages() {

@@ -3,6 +3,10 @@
 #[path = "../../fuzz/src/bodies.rs"]
 #[allow(unreachable_pub, reason = "it is public in the crate of the fuzz targets")]
 mod bodies;
+#[cfg(feature = "mcp")]
+#[path = "../../fuzz/src/wire.rs"]
+#[allow(unreachable_pub, reason = "it is public in the crate of the fuzz targets")]
+mod wire;
 
 use std::{fs, path::PathBuf};
 
@@ -44,4 +48,16 @@ fn every_descriptor_of_the_corpus_says_the_same_once_more() {
 #[test]
 fn every_mistake_in_a_program_of_the_corpus_has_a_place() {
     replay("program_file", bodies::program_file, 20);
+}
+
+#[cfg(feature = "mcp")]
+#[test]
+fn every_client_of_the_corpus_gets_messages_only_and_one_for_each_line() {
+    replay("wire", wire::wire, 40);
+}
+
+#[cfg(feature = "mcp")]
+#[test]
+fn every_client_of_the_corpus_has_each_request_answered_by_the_server() {
+    replay("mcp", wire::mcp, 40);
 }

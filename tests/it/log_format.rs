@@ -90,7 +90,7 @@ fn root_lines() -> Vec<Line> {
                 Source::Model { provider: "openai".into(), name: "gpt".into() },
             ),
             usage: Some(json!({"input_tokens": 12})),
-            stop: Some("tool_use".into()),
+            stop: None,
         },
         Body::ToolCall { turn: 3, step: 1, call_id: call.into(), name: "look".into(), arguments: "{\"at\":1}".into() },
         Body::ToolResult {
@@ -282,13 +282,34 @@ fn routed_lines() -> Vec<Line> {
     lines
 }
 
-fn fixtures() -> [(&'static str, SessionId, Vec<Line>); 5] {
+fn answered_lines() -> Vec<Line> {
+    let reasoning = Block::Reasoning { text: "It is noon there.".into(), signature: Some("c2lnbmVk".into()) };
+    let bodies = [
+        Body::EndSeed {},
+        Body::ActivationStart { epoch: 1 },
+        Body::TurnStart { turn: 1, message: MessageId::new("m0").unwrap(), attempt: 1 },
+        Body::StepStart { turn: 1, step: 1 },
+        Body::AssistantMessage {
+            turn: 1,
+            step: 1,
+            message: said("a0", Role::Assistant, vec![reasoning, Block::text("Noon.")], Source::Model { provider: "anthropic".into(), name: "large".into() }),
+            usage: Some(json!({"cached_input": 7, "input": 12, "output": 3})),
+            stop: Some("end".into()),
+        },
+    ];
+    let mut lines = vec![Line::Header(NewSession::root(id("answered")).at(1_764_512_345_678))];
+    lines.extend(bodies.into_iter().zip(0..).map(|(body, seq)| Line::Event(body.at(seq, 1_764_512_345_679))));
+    lines
+}
+
+fn fixtures() -> [(&'static str, SessionId, Vec<Line>); 6] {
     [
         ("every-kind.jsonl", id("root"), root_lines()),
         ("child.jsonl", id("child"), child_lines()),
         ("export.jsonl", id("export"), export_lines()),
         ("compacted.jsonl", id("compacted"), compacted_lines()),
         ("routed.jsonl", id("routed"), routed_lines()),
+        ("answered.jsonl", id("answered"), answered_lines()),
     ]
 }
 
@@ -355,6 +376,7 @@ fn every_fixture_folds() {
             "every-kind.jsonl" => vec!["m0", "n0", "n1", "a0", "m1", "s1"],
             "export.jsonl" => vec!["m0", "n1", "n2"],
             "compacted.jsonl" => vec!["s0", "m1"],
+            "answered.jsonl" => vec!["a0"],
             _ => vec![],
         };
         assert_eq!(seen, expected, "{name}");

@@ -58,6 +58,16 @@ mod fuzzed;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod guide;
 mod log_format;
+#[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
+mod mcp;
+#[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
+mod mcp_client;
+#[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
+mod mcp_input;
+#[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
+mod mcp_page;
+#[cfg(all(feature = "cli", feature = "mcp", feature = "sqlite"))]
+mod mcp_restart;
 #[cfg(feature = "models")]
 mod models;
 #[cfg(all(feature = "cli", feature = "sqlite"))]

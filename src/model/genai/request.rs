@@ -111,9 +111,7 @@ impl<'a> Said<'a> {
                 match self.messages.last_mut() {
                     // Anthropic wants the results of one answer's calls in one message; Ollama would lose all but one.
                     Some(last) if self.api == Api::Anthropic && last.role == genai::chat::ChatRole::Tool => {
-                        for part in results {
-                            last.content.push(part);
-                        }
+                        last.content.extend(results);
                     }
                     _ => self.messages.push(ChatMessage::tool(MessageContent::from_parts(results))),
                 }

@@ -128,7 +128,7 @@ impl Server {
         let received = Arc::new(Mutex::new(Vec::new()));
         let closed = Arc::new(Semaphore::new(0));
         let count = watch::Sender::new(0);
-        let (to, closes, counts) = (received.clone(), closed.clone(), count.clone());
+        let (to, ending, counts) = (received.clone(), closed.clone(), count.clone());
         let task = tokio::spawn(async move {
             let mut open = JoinSet::new();
             while let Ok((mut stream, _)) = listener.accept().await {
@@ -137,12 +137,12 @@ impl Server {
                 counts.send_modify(|count| *count += 1);
                 let reply = replies.pop_front().expect("a reply for every request");
                 if !answer(&mut stream, reply).await {
-                    let closes = closes.clone();
+                    let ending = ending.clone();
                     open.spawn(async move {
                         let mut rest = Vec::new();
                         // Lost or closed, it is gone.
                         let _gone = stream.read_to_end(&mut rest).await;
-                        closes.add_permits(1);
+                        ending.add_permits(1);
                     });
                 }
             }

@@ -1,5 +1,7 @@
 //! Frames as the four interfaces send them.
 
+#![expect(clippy::needless_pass_by_value, reason = "what is given is written where it is needed")]
+
 use serde_json::{Value, json};
 
 /// A frame of OpenAI's chat completions.

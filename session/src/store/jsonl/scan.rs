@@ -376,7 +376,7 @@ pub(super) fn creation_hash(events: &[Event]) -> [u8; 32] {
 
 fn hash_event(hasher: &mut Sha256, event: &Event) {
     let data = match &event.body {
-        Body::Opaque(opaque) => serde_json::to_vec(&opaque.data),
+        Body::Opaque(opaque) => serde_json::to_vec(&crate::json::Ordered(&opaque.data)),
         body => serde_json::to_vec(body),
     };
     for part in [event.body.type_name().as_bytes(), b"\0", &data.unwrap_or_default(), b"\0"] {

@@ -403,7 +403,7 @@ pub(super) fn creation_hash(events: &[Event], message: Option<&Message>) -> Vec<
         hasher.update(event.body.type_name());
         hasher.update([0]);
         let data = match &event.body {
-            crate::event::Body::Opaque(opaque) => serde_json::to_vec(&opaque.data),
+            crate::event::Body::Opaque(opaque) => serde_json::to_vec(&crate::json::Ordered(&opaque.data)),
             body => serde_json::to_vec(body),
         };
         hasher.update(data.unwrap_or_default());

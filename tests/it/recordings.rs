@@ -28,6 +28,12 @@ struct Noon {
     city: String,
 }
 
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct NoonOfDay {
+    city: String,
+    day: u8,
+}
+
 /// What may differ between two talks.
 #[derive(Clone, Copy)]
 struct Talk {
@@ -35,9 +41,11 @@ struct Talk {
     /// How a tool is described.
     noon: &'static str,
     message: &'static str,
+    /// Whether that tool wants to know the day, too.
+    by_day: bool,
 }
 
-const TALK: Talk = Talk { persona: "You edit.", noon: "Tells the hour.", message: "Who knows the hour?" };
+const TALK: Talk = Talk { persona: "You edit.", noon: "Tells the hour.", message: "Who knows the hour?", by_day: false };
 
 /// An editor who looks about, has a reporter find something out, hears of it and answers twice.
 fn script() -> ScriptedModel {
@@ -49,7 +57,13 @@ fn script() -> ScriptedModel {
             (Some("You report."), 0) => answer.call("noon", json!({"city": "Oslo"})),
             (Some("You report."), 1) => answer.call("report", json!({"output": "It is 12 in Oslo."})),
             (Some("You report."), _) => answer.text("Done."),
-            (_, 0) => answer.reasoning("Who is ", None).reasoning("there?", Some("c2ln")).text("Let me look: ").text("é😀.").call("list_agents", json!({})).raw_call("noon", "{\"cit"),
+            (_, 0) => answer
+                .reasoning("Who is ", None)
+                .reasoning("there?", Some("c2ln"))
+                .text("Let me look: ")
+                .text("é😀.")
+                .call("list_agents", json!({}))
+                .raw_call("noon", "{\"cit"),
             (_, 1) => answer.call("subagent", json!({"description": "finds the hour", "prompt": "What time is it?", "run_in_background": true})),
             _ => answer.text(format!("Answer {steps}.")),
         }
@@ -62,18 +76,18 @@ fn play(talk: Talk, model: Arc<dyn Model>) -> (Vec<String>, StoreDigest) {
         let tools = Tools::default();
         let agent = |persona: &str| ModelAgent::new(model.clone(), tools.clone(), ModelOptions::new("small").persona(persona));
         let (editor, reporter) = (agent(talk.persona), agent("You report."));
-        let runtime = Runtime::builder()
-            .behavior("editor", move || editor.clone())
-            .behavior("reporter", move || reporter.clone())
-            .seed(7)
-            .open("memory:")
-            .await
-            .unwrap();
+        let runtime =
+            Runtime::builder().behavior("editor", move || editor.clone()).behavior("reporter", move || reporter.clone()).seed(7).open("memory:").await.unwrap();
         let host = runtime.host();
         tools.add(&host, ListAgentsTool::new()).unwrap();
         tools.add(&host, SubagentTool::new(SubagentConfig { agent: Some("reporter".into()), mode: Mode::Continuable, ..SubagentConfig::default() })).unwrap();
         tools.add(&host, ReportTool::new()).unwrap();
-        tools.add(&host, function("noon", talk.noon, |noon: Noon, _| async move { Ok(format!("12 in {}", noon.city)) })).unwrap();
+        if talk.by_day {
+            let noon = |noon: NoonOfDay, _| async move { Ok(format!("12 in {} on the {}th", noon.city, noon.day)) };
+            tools.add(&host, function("noon", talk.noon, noon)).unwrap();
+        } else {
+            tools.add(&host, function("noon", talk.noon, |noon: Noon, _| async move { Ok(format!("12 in {}", noon.city)) })).unwrap();
+        }
         let root = host.root(NewRoot { id: Some("desk".parse().unwrap()), ..NewRoot::new("editor", "a desk") }).await.unwrap();
         for message in [talk.message, "Thank you."] {
             root.send(message).await.unwrap();
@@ -115,7 +129,8 @@ fn a_talk_is_recorded_to_the_byte_and_replayed_to_the_same_logs() {
 fn a_talk_that_is_another_ends_with_the_first_difference() {
     for (talk, place, words) in [
         (Talk { persona: "You edit!", ..TALK }, "in `system`", "`You edit!`"),
-        (Talk { noon: "Tells the day.", ..TALK }, "in `tools[3].description`", "Tells the day."),
+        (Talk { noon: "Tells the day.", ..TALK }, "in `tools[2].description`", "Tells the day."),
+        (Talk { by_day: true, ..TALK }, "in `tools[2].schema.properties", "uint8"),
         (Talk { message: "Who knows the day?", ..TALK }, "in `messages[0].content[0].text`", "knows the day?"),
     ] {
         let (ends, _) = play(talk, Arc::new(ReplayModel::open(path()).unwrap()));

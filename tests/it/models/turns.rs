@@ -171,8 +171,8 @@ async fn a_turn_over_the_wire_asks_does_what_it_is_asked_for_and_answers() {
         assert_eq!(last.matches("Error: ").count(), 2, "{api} {last}");
         let signed = if matches!(api, Api::Anthropic | Api::Gemini) { 2 } else { 0 };
         assert_eq!(last.matches("\"sig\"").count(), signed, "{api} {last}");
-        let list = if api == Api::Gemini { "contents" } else { "messages" };
-        let messages: Vec<Value> = received.iter().map(|received| received.body()[list].clone()).collect();
+        let field = if api == Api::Gemini { "contents" } else { "messages" };
+        let messages: Vec<Value> = received.iter().map(|received| received.body()[field].clone()).collect();
         let counts: Vec<usize> = messages.iter().map(|messages| messages.as_array().unwrap().len()).collect();
         let begin = counts[0];
         let (results, system) = if matches!(api, Api::OpenAi | Api::Ollama) { (2, 2) } else { (1, 1) };

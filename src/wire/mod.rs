@@ -117,6 +117,15 @@ impl Default for Limits {
 }
 
 /// What the library gets.
+///
+/// ```
+/// use greenroom::wire::{Ends, Limits, Protocol, serve};
+/// # tokio_test::block_on(async {
+/// let library = |ends: Ends| async move { ends.ended.cancelled().await }; // it says nothing, and waits for the client's end
+/// serve(&b""[..], tokio::io::sink(), Protocol::Acp, Limits::default(), library).await.1?;
+/// # Ok::<(), std::io::Error>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 pub struct Ends {
     /// Where it reads lines.

@@ -62,11 +62,38 @@ fn examples() -> BTreeMap<&'static str, &'static [&'static str]> {
     ])
 }
 
+/// Every verb whose stdout belongs to a protocol: it ends with its input, and nothing that holds of a result holds of it.
+fn protocols() -> BTreeMap<&'static str, &'static [&'static str]> {
+    BTreeMap::from([("mcp", &["--root", "somebody"][..])])
+}
+
 #[test]
 fn every_verb_of_the_help_is_among_the_examples() {
     let mut verbs = Desk::new().verbs();
     verbs.sort();
-    assert_eq!(verbs, examples().into_keys().collect::<Vec<_>>());
+    let examples: BTreeMap<_, _> = examples().into_iter().chain(protocols()).collect();
+    assert_eq!(verbs, examples.into_keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_verb_whose_stdout_belongs_to_a_protocol_says_nothing_else_there_whatever_the_flags_and_the_failure() {
+    for (verb, words) in protocols() {
+        let desk = desk();
+        let url = desk.url();
+        let good = ["--store", &url, "--json", "-vv", "--color", "always"];
+        let bad = [&["--json", "--no-such-flag"][..], &["--json", "--color", "mauve"], &["--json", "--log-level", "a=b=c"], &["--json", "--store", "nonsense"]];
+        for (flags, exit) in [(&good[..], 0)].into_iter().chain(bad.map(|flags| (flags, 2))) {
+            for line in [[flags, &[verb], words].concat(), [&[verb], words, flags].concat()] {
+                let said = desk.run_with_stdin(&line, b"");
+                assert_eq!((said.exit, said.out.as_str()), (exit, ""), "{line:?}: {said:?}");
+                assert_eq!(said.err.contains("error["), exit != 0, "{line:?}: {said:?}");
+            }
+        }
+        let said = desk.run(&[verb, "--json"]);
+        assert_eq!((said.exit, said.out.as_str()), (2, ""), "{said:?}");
+        // Whoever asks for help is a person.
+        assert!(desk.run(&[verb, "--help"]).out.contains("Example"));
+    }
 }
 
 /// Puts away what is another one each time: ids, times and measures.

@@ -66,26 +66,48 @@ impl Closers {
 
     /// Answers a call that nothing answers any more.
     fn answer(&mut self, open: &OpenTurn, step: u32, call: &UnansweredCall) {
-        let (name, code, text) = match call.started {
-            None => ("ToolNotStartedError", TOOL_NOT_STARTED, "The call was cut off before it started. Call again if it is still needed."),
-            Some(_) => (
-                "ToolOutcomeUnknownError",
-                TOOL_OUTCOME_UNKNOWN,
-                "The call was cut off after it started; whether it took effect is unknown. Repeat it only if it only reads or may safely run twice; otherwise look at the state first, or ask.",
-            ),
-        };
         let seq = self.seq();
-        let call_id = &call.call_id;
-        // A model may choose an id that is too long for ours.
-        let id = MessageId::new(format!("interrupted-tool-result-{}-{seq}", call_id.replace('\0', "")))
-            .or_else(|_| MessageId::new(format!("interrupted-tool-result-{seq}")))
-            .unwrap_or_else(|_| open.message.clone());
-        let content = vec![Block::ToolResult { call_id: call_id.clone(), text: text.to_owned(), is_error: true }];
-        let message = SurfaceMessage { id, role: Role::Tool, content, source: Source::Tool { call_id: call_id.clone() } };
-        let mut event = Body::ToolResult { turn: open.turn, step, message, error: Some(json!({"name": name, "code": code})) }.at(seq, self.time);
+        let mut event = stand_in(open, step, call, seq).at(seq, self.time);
         event.source_event_seqs = call.started.map(|seq| vec![seq]);
         self.events.push(event);
     }
+}
+
+/// Returns what stands in for the results of calls that the end of a turn leaves open, in their order: whatever ends a turn, whoever reads on finds an answer to each call.
+pub fn stand_ins(fold: &Fold) -> Vec<Body> {
+    let head = fold.head();
+    let Some((open, step)) = head.open.as_ref().and_then(|open| Some((open, open.step?))) else { return Vec::new() };
+    (head.next_seq..).zip(fold.unanswered_calls()).map(|(seq, call)| stand_in(open, step, call, seq)).collect()
+}
+
+/// Returns what is said of a call that was cut off, before or after it started: the kind of error, its code, and what the model sees.
+///
+/// ```
+/// use greenroom_session::recover::{TOOL_OUTCOME_UNKNOWN, said_of_cut_call};
+/// let (_, code, text) = said_of_cut_call(true);
+/// assert_eq!(code, TOOL_OUTCOME_UNKNOWN);
+/// assert!(text.contains("whether it took effect is unknown"));
+/// ```
+pub fn said_of_cut_call(started: bool) -> (&'static str, &'static str, &'static str) {
+    if started {
+        let text = "The call was cut off after it started; whether it took effect is unknown. Repeat it only if it only reads or may safely run twice; otherwise look at the \
+                    state first, or ask.";
+        ("ToolOutcomeUnknownError", TOOL_OUTCOME_UNKNOWN, text)
+    } else {
+        ("ToolNotStartedError", TOOL_NOT_STARTED, "The call was cut off before it started. Call again if it is still needed.")
+    }
+}
+
+fn stand_in(open: &OpenTurn, step: u32, call: &UnansweredCall, seq: Seq) -> Body {
+    let (name, code, text) = said_of_cut_call(call.started.is_some());
+    let call_id = &call.call_id;
+    // A model may choose an id that is too long for ours.
+    let id = MessageId::new(format!("interrupted-tool-result-{}-{seq}", call_id.replace('\0', "")))
+        .or_else(|_| MessageId::new(format!("interrupted-tool-result-{seq}")))
+        .unwrap_or_else(|_| open.message.clone());
+    let content = vec![Block::ToolResult { call_id: call_id.clone(), text: text.to_owned(), is_error: true }];
+    let message = SurfaceMessage { id, role: Role::Tool, content, source: Source::Tool { call_id: call_id.clone() } };
+    Body::ToolResult { turn: open.turn, step, message, error: Some(json!({"name": name, "code": code})) }
 }
 
 /// Returns the events that begin the next epoch: closers of an open turn, the end of a lost epoch, the start of the new one.

@@ -38,9 +38,17 @@ impl ToolError {
         Self::new("INVALID_ARGS", format!("invalid arguments: {problem}"))
     }
 
-    /// The body was given up because its turn is over.
-    pub(crate) fn aborted() -> Self {
-        Self::new("ABORTED", "the turn was cancelled")
+    /// Says that a call was given up because its turn was cancelled: `ABORTED`.
+    ///
+    /// Where the message is served again, as after a shutdown, this is no result: a call that may be repeated is made again, and of any other the model is told that nobody
+    /// knows what it has done.
+    pub fn aborted() -> Self {
+        Self::new(ABORTED, "the turn was cancelled")
+    }
+
+    /// Tells whether the call was given up because its turn was cancelled.
+    pub fn is_aborted(&self) -> bool {
+        self.code == ABORTED
     }
 
     /// Returns the kind of error, as the log has it.
@@ -58,6 +66,9 @@ impl ToolError {
         format!("Error: {}", self.message)
     }
 }
+
+/// The code of a call that was given up because its turn was cancelled.
+const ABORTED: &str = "ABORTED";
 
 macro_rules! into_tool_error {
     ($($error:ident),*) => { $(

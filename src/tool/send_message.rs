@@ -23,6 +23,10 @@ use crate::model::ToolSpec;
 ///     .closure("editor", move |turn: Turn| {
 ///         let tools = own.clone();
 ///         async move {
+///             // The notice that the clerk has settled opens a turn of its own.
+///             if turn.text() != "Go." {
+///                 return Ok(TurnEnd::Completed);
+///             }
 ///             let child = turn.delegate(Delegate::new("clerk", "a clerk", "one")).await?.child;
 ///             let arguments = serde_json::json!({"subagent_id": child, "message": "two"}).to_string();
 ///             let told = run_call(&tools, Some(&turn), "call-1", "send_message", &arguments).await.map_err(|error| greenroom::TurnError::new(error.code(), error.text()))?;

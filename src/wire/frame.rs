@@ -58,7 +58,9 @@ impl Display for RequestId {
 ///
 /// ```
 /// use greenroom::wire::{Frame, Limits, RequestId};
-/// let read = |line: &str| Frame::read(line.as_bytes(), &Limits::default());
+/// fn read(line: &str) -> Result<Frame<'_>, greenroom::wire::Refusal> {
+///     Frame::read(line.as_bytes(), &Limits::default())
+/// }
 /// assert_eq!(read(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)?, Frame::Request { id: RequestId::Number(1), params: None });
 /// assert_eq!(read(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)?, Frame::Answer { id: Some(RequestId::Number(1)) });
 /// assert_eq!(read("[]").unwrap_err().code, -32600);

@@ -121,8 +121,9 @@ impl Default for Limits {
 /// ```
 /// use greenroom::wire::{Ends, Limits, Protocol, serve};
 /// # tokio_test::block_on(async {
-/// let library = |ends: Ends| async move { ends.ended.cancelled().await }; // it says nothing, and waits for the client's end
-/// serve(&b""[..], tokio::io::sink(), Protocol::Acp, Limits::default(), library).await.1?;
+/// let library = |Ends { ended, .. }: Ends| async move { ended.cancelled().await };
+/// // A client that has gone already, and one that would take whatever is said.
+/// serve(tokio::io::empty(), tokio::io::sink(), Protocol::Acp, Limits::default(), library).await.1?;
 /// # Ok::<(), std::io::Error>(())
 /// # }).unwrap();
 /// ```

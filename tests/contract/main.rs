@@ -45,6 +45,7 @@ mod setup;
 mod supervision;
 mod talking;
 mod tools;
+mod tools_calls;
 #[cfg(feature = "program")]
 mod tools_commands;
 mod tools_delegating;

@@ -29,6 +29,7 @@ crate::on_every_store!(async
     a_list_is_given_up_with_the_turn_that_asked_for_it,
     without_a_calling_agent_every_tool_fails_and_report_is_unknown,
     without_the_query_service_the_list_is_not_loaded_and_all_else_is,
+    each_tool_of_the_runtime_works_where_it_is_the_only_one_and_is_gone_when_it_is_removed,
     a_tool_that_is_removed_is_gone_at_once_and_report_comes_back_with_the_next_activation,
     a_message_is_the_next_turn_of_a_child_that_has_settled_and_of_one_that_works,
     what_cannot_be_sent_says_that_it_was_not_delivered,
@@ -245,6 +246,41 @@ async fn without_the_query_service_the_list_is_not_loaded_and_all_else_is(world:
     assert!(stage.result("told").is_ok() && stage.result("sent").is_ok());
     assert_eq!(story(&events(world, &kept)).iter().filter(|line| *line == "completed").count(), 2);
     runtime.shutdown().await;
+}
+
+async fn each_tool_of_the_runtime_works_where_it_is_the_only_one_and_is_gone_when_it_is_removed(world: &World) {
+    world.root("r");
+    world.child("c", "r");
+    for (name, caller, arguments, told) in [
+        ("subagent", "r", json!({"description": "a look", "prompt": "say seen"}), "seen"),
+        ("send_message", "r", json!({"subagent_id": "c", "message": "say heard"}), "message queued as the next turn for subagent c"),
+        ("list_agents", "r", json!({}), "c [complete] — child c"),
+        ("report", "c", json!({"output": "done"}), "report delivered as message "),
+    ] {
+        let stage = Stage::new();
+        let runtime = world.start(stage.builder()).await;
+        let (tools, host) = (stage.tools.clone(), runtime.host());
+        let loaded = match name {
+            "subagent" => tools.add(&host, SubagentTool::default()),
+            "send_message" => tools.add(&host, SendMessageTool::new()),
+            "list_agents" => tools.add(&host, ListAgentsTool::new()),
+            _ => tools.add(&host, ReportTool::new()),
+        };
+        loaded.unwrap();
+        // Whoever has a host has the runtime.
+        drop(host);
+        let lines = |id: &str| [format!("offered {id}"), call(&format!("call-{id}"), name, &arguments)];
+        ask(&runtime, caller, &lines("there")).await;
+        assert_eq!(stage.text("there"), name);
+        assert!(stage.text("call-there").starts_with(told) && stage.result("call-there").is_ok(), "{name}: {}", stage.text("call-there"));
+        assert!(stage.tools.remove(name));
+        ask(&runtime, caller, &lines("gone")).await;
+        assert_eq!((stage.text("gone").as_str(), stage.code("call-gone").as_str()), ("", "UNKNOWN_TOOL"));
+        // Without the tool everything else is as it was.
+        ask(&runtime, "r", &["say still here".into()]).await;
+        world.close_after(runtime).await;
+    }
+    sound(world);
 }
 
 async fn a_tool_that_is_removed_is_gone_at_once_and_report_comes_back_with_the_next_activation(world: &World) {

@@ -3,10 +3,13 @@
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use greenroom::{
+    actors::host::NewRoot,
     agent::Guards,
     command::CommandSpec,
-    tool::{CommandTool, run_call},
+    model::{ModelAgent, ModelOptions, ScriptedAnswer, ScriptedModel},
+    tool::{CommandTool, Tools, run_call},
 };
+use greenroom_session::message::Block;
 use serde_json::{Value, json};
 
 use crate::{
@@ -16,6 +19,9 @@ use crate::{
 
 crate::on_every_store!(async
     a_command_gets_its_arguments_and_gives_text_or_json_within_its_bounds,
+    no_argument_reaches_a_shell_and_none_is_lost,
+    a_command_that_goes_wrong_is_an_error_that_says_how_and_leaves_nobody_behind,
+    a_command_that_must_not_run_twice_does_not_whatever_cut_it_off,
     calls_of_one_step_run_beside_each_other,
     a_command_ends_with_its_turn_and_a_call_that_is_made_again_runs_it_again,
 );
@@ -86,6 +92,107 @@ async fn a_command_gets_its_arguments_and_gives_text_or_json_within_its_bounds(w
     assert!(alone.contains(" c1 red") && !alone.contains("GREENROOM_SESSION"), "{alone}");
     assert!(fs::read_dir(guards.folder()).unwrap().next().is_none(), "no lock is left");
     runtime.shutdown().await;
+}
+
+async fn no_argument_reaches_a_shell_and_none_is_lost(world: &World) {
+    world.root("r");
+    let stage = Stage::new();
+    let runtime = world.start(stage.builder()).await;
+    let (guards, folder) = (Arc::new(Guards::temporary()), tempfile::tempdir().unwrap());
+    let command = CommandSpec::new(["cat"], folder.path(), Duration::from_secs(60));
+    stage.tools.add(&runtime.host(), CommandTool::new("echo", "Repeats.", schema(), command, guards.clone()).json()).unwrap();
+    let odd = ["$(touch here)", "`touch here`", "; touch here #", "-n --help", "'\"\\", "a\u{0}b", "*?~ $HOME ${PATH}", "\u{1f600}\u{202e}", ""];
+    for (n, text) in odd.into_iter().chain([&*"x".repeat(1 << 20)]).enumerate() {
+        let id = format!("c{n}");
+        let arguments = json!({ "text": text });
+        let result = run_call(&stage.tools, None, &id, "echo", &arguments.to_string()).await.unwrap();
+        assert_eq!(result.value.unwrap(), arguments);
+    }
+    // Nor does the id of the call, which a model may choose.
+    ask(&runtime, "r", &[call("$(touch\u{a0}here);../../x", "echo", &json!({"text": "x"}))]).await;
+    assert_eq!(stage.result("$(touch\u{a0}here);../../x").unwrap().value, Some(json!({"text": "x"})));
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+    runtime.shutdown().await;
+}
+
+async fn a_command_that_goes_wrong_is_an_error_that_says_how_and_leaves_nobody_behind(world: &World) {
+    world.root("r");
+    let stage = Stage::new();
+    let runtime = world.start(stage.builder()).await;
+    let (guards, folder) = (Arc::new(Guards::temporary()), tempfile::tempdir().unwrap());
+    let diary = folder.path().join("pids");
+    // Each leaves a process behind that writes down who it is, and then does what the row says.
+    let left = format!("sh -c 'echo $$ >> {0}; exec sleep 600' & while ! test -s {0}; do :; done; echo $$ >> {0};", diary.display());
+    let short = Duration::from_millis(500);
+    for (id, script, timeout, code, says) in [
+        ("ends", "echo done", short * 120, "", "done"),
+        ("fails", "echo no paper >&2; exit 3", short * 120, "COMMAND_FAILED", "no paper"),
+        ("killed", "kill -9 $$", short * 120, "COMMAND_FAILED", "signal"),
+        ("floods", "yes", short * 120, "INVALID_TOOL_OUTPUT", "more than 1000 bytes"),
+        ("hangs", "trap '' TERM INT HUP; while :; do sleep 1; done", short, "COMMAND_TIMEOUT", "still running after 500ms"),
+    ] {
+        drop(fs::remove_file(&diary));
+        let spec = CommandSpec { max_stdout_bytes: 1_000, timeout, ..sh(&format!("{left} {script}")) };
+        stage.tools.add(&runtime.host(), CommandTool::new(id, "Goes wrong.", schema(), spec, guards.clone())).unwrap();
+        ask(&runtime, "r", &[call(id, id, &json!({}))]).await;
+        assert!(stage.text(id).contains(says), "{id}: {}", stage.text(id));
+        assert_eq!(stage.result(id).map_err(|error| error.code().to_owned()).err().unwrap_or_default(), code);
+        let pids = lines(&diary);
+        // Its time may be up before it has come so far.
+        assert!(pids.len() == 2 || id == "hangs", "{id}: {pids:?}");
+        for pid in pids {
+            // Killed it is; whoever inherits its children may need a moment to bury it.
+            while lives(&pid) {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    assert!(fs::read_dir(guards.folder()).unwrap().next().is_none());
+    runtime.shutdown().await;
+}
+
+/// Tells whether a process runs: one that is dead and not yet buried does not.
+fn lives(pid: &str) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
+    stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).is_some_and(|state| state != "Z" && state != "X")
+}
+
+async fn a_command_that_must_not_run_twice_does_not_whatever_cut_it_off(world: &World) {
+    let (guards, folder) = (Arc::new(Guards::temporary()), tempfile::tempdir().unwrap());
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    for round in 0..2 {
+        let model = ScriptedModel::new([
+            ScriptedAnswer::new().call("pays", json!({})).call("looks", json!({})),
+            ScriptedAnswer::new().text("I shall look whether it was paid."),
+        ]);
+        let tools = Tools::default();
+        let agent = ModelAgent::new(Arc::new(model.clone()), tools.clone(), ModelOptions::new("small"));
+        let runtime = world.start(World::builder().interrupt_grace(Duration::from_secs(60)).behavior("talker", move || agent.clone())).await;
+        let tool = |name: &str| {
+            let script = format!("echo $GREENROOM_CALL >> {}; test {round} = 1 || cat {}", folder.path().join(name).display(), pipe.display());
+            CommandTool::new(name, "Works.", schema(), sh(&script), guards.clone())
+        };
+        tools.add(&runtime.host(), tool("pays")).unwrap();
+        tools.add(&runtime.host(), tool("looks").repeatable()).unwrap();
+        if round == 0 {
+            let root = runtime.host().root(NewRoot { id: Some(sid("r")), ..NewRoot::new("talker", "a desk") }).await.unwrap();
+            root.send("Pay.").await.unwrap();
+            while ["pays", "looks"].iter().any(|name| lines(&folder.path().join(name)).is_empty()) {
+                tokio::task::yield_now().await;
+            }
+        } else {
+            runtime.host().recover(None).await.unwrap();
+            assert_eq!(runtime.host().quiescent(&sid("r")).await.unwrap(), []);
+            let asked = model.requests().pop().unwrap();
+            let results: Vec<_> =
+                asked.messages.iter().flat_map(|message| &message.content).filter(|block| matches!(block, Block::ToolResult { .. })).collect();
+            let [Block::ToolResult { text: paid, is_error: true, .. }, Block::ToolResult { is_error: false, .. }] = results[..] else { panic!("{results:?}") };
+            assert!(paid.contains("whether it took effect is unknown"), "{paid}");
+        }
+        world.close_after(runtime).await;
+    }
+    assert_eq!(["pays", "looks"].map(|name| lines(&folder.path().join(name)).len()), [1, 2]);
 }
 
 async fn calls_of_one_step_run_beside_each_other(world: &World) {

@@ -22,6 +22,7 @@ use crate::{
     providers::Copier,
     publish::{events, sound},
     tools::{Stage, ask, call, continuable, heard, subagent},
+    watched::{Call, Fault},
     world::{World, sid},
 };
 
@@ -39,6 +40,7 @@ crate::on_every_store!(async
     a_turn_that_is_over_starts_nobody_and_ends_the_child_that_it_waits_for,
     a_turn_that_is_cut_off_finds_the_child_again_that_it_waited_for,
     a_child_that_cannot_run_is_an_error_and_is_ended,
+    a_store_that_fails_a_call_and_what_comes_after_it_is_told_with_both_failures,
 );
 
 fn children(world: &World, parent: &str) -> Vec<SessionId> {
@@ -405,6 +407,28 @@ async fn a_child_that_cannot_run_is_an_error_and_is_ended(world: &World) {
     let child = children(world, "r").pop().unwrap();
     assert!(text.contains(child.as_str()), "{text}");
     assert_eq!(runtime.host().quiescent(&sid("r")).await.unwrap(), [], "nothing of it is left to do");
+    runtime.shutdown().await;
+    sound(world);
+}
+
+async fn a_store_that_fails_a_call_and_what_comes_after_it_is_told_with_both_failures(world: &World) {
+    world.root("r");
+    let stage = Stage::new();
+    let runtime = world.start(stage.builder()).await;
+    stage.load(&runtime);
+    runtime.host().send(&sid("r"), subagent("waits", "a child", "hold\nsay never heard", false), None).await.unwrap();
+    stage.gate.reached().await;
+    let child = children(world, "r").pop().unwrap();
+    for call in [Call::Header, Call::Rows, Call::Load, Call::Events] {
+        world.watch.fail(child.as_str(), call, None, Fault::Outage);
+    }
+    stage.gate.open(1);
+    runtime.host().when_idle(&sid("r")).await.unwrap();
+    let text = stage.text("waits");
+    let (result, left) = text.split_once(&format!("; subagent {child} was not stopped: ")).unwrap_or_else(|| panic!("{text}"));
+    assert!([result, left].iter().all(|failure| failure.contains("the store cannot be read")), "{text}");
+    assert_eq!(story(&events(world, "r")).last().unwrap(), "completed", "the turn goes on");
+    world.watch.clear();
     runtime.shutdown().await;
     sound(world);
 }

@@ -27,6 +27,7 @@ use greenroom_session::{
     compact::COMPACTION_INTERRUPTED,
     event::{Body, EpochEnd, Event, TurnEnd as TurnReason},
     message::Control,
+    recover::stand_ins,
     store::{ClaimKind, Refused},
     turns::Claimed,
 };
@@ -515,9 +516,11 @@ impl ActivationState {
         }
         let cut = reason != TurnReason::Completed && reason != TurnReason::MaxTokens;
         let mut bodies = Vec::with_capacity(2);
-        let (compacting, step) = log.look(|fold| (fold.head().compacting, fold.head().open.as_ref().and_then(|open| open.step)));
+        let (compacting, step, open_calls) = log.look(|fold| (fold.head().compacting, fold.head().open.as_ref().and_then(|open| open.step), stand_ins(fold)));
         // A compaction does not outlive the turn within which it began.
         bodies.extend(compacting.map(|compacting| Body::CompactEnd { turn: compacting.turn, error: Some(COMPACTION_INTERRUPTED.to_owned()) }));
+        // A call without an answer is nothing that a model takes.
+        bodies.extend(open_calls);
         if let Some(step) = step {
             bodies.push(Body::StepEnd { turn: running.turn, step, cut: cut.then_some(true) });
         }

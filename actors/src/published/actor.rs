@@ -13,6 +13,7 @@ use greenroom_session::{
     event::{Body, EpochEnd, Event, TurnEnd},
     fold::Fold,
     message::{Message, Source},
+    recover::stand_ins,
     store::{Accept, Done, MessageState, Op, Refused},
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -298,6 +299,7 @@ fn last_words(fold: &Fold, epoch: u64, reason: TurnEnd) -> Vec<Body> {
     let mut bodies = Vec::new();
     bodies.extend(fold.head().compacting.map(|compacting| Body::CompactEnd { turn: compacting.turn, error: Some(COMPACTION_INTERRUPTED.to_owned()) }));
     if let Some(open) = &fold.head().open {
+        bodies.extend(stand_ins(fold));
         bodies.extend(open.step.map(|step| Body::StepEnd { turn: open.turn, step, cut: Some(true) }));
         bodies.push(Body::TurnEnd { turn: open.turn, reason });
     }

@@ -8,6 +8,7 @@ use crate::{
     event::{Body, Event, RootOpened},
     header::{Header, NewSession},
     id::{Epoch, Order, Seq, SessionId},
+    json::Ordered,
     limits::{DEFAULT_INBOX_LIMIT, DEFAULT_NOTE_LIMIT},
     message::Message,
     turns::Claimed,
@@ -135,7 +136,9 @@ impl Create {
         let seed_length = inherited.len() as u64;
         session.seed_length = seed_length;
         let mut events = inherited;
-        events.push(Body::Descriptor(serde_json::to_value(descriptor)?).at(seed_length, time));
+        // As it will be read.
+        let data = serde_json::to_value(Ordered(&serde_json::to_value(descriptor)?))?;
+        events.push(Body::Descriptor(data).at(seed_length, time));
         events.push(Body::EndSeed {}.at(seed_length + 1, time));
         Ok(Self { session, time, events: events.into(), message })
     }

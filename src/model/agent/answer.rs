@@ -2,7 +2,11 @@
 
 use futures::StreamExt as _;
 use greenroom_actors::{Turn, occurrence::Chunk, turn::Spoken};
-use greenroom_session::{descriptor::ModelRoute, message::Block};
+use greenroom_session::{
+    compact::COMPACT_SOURCE,
+    descriptor::ModelRoute,
+    message::{Block, Source},
+};
 use serde_json::json;
 
 use super::Price;
@@ -115,16 +119,23 @@ impl Answer {
         Ok(self)
     }
 
-    /// Makes the ids of the calls those of no other call that the agent sees: some models count theirs anew with every answer.
+    /// Makes the ids of the calls those of no other call of the session: some models count theirs anew with every answer, and what a call does to others is named by its id.
     fn name_calls(&mut self, turn: &Turn) {
+        let surface = turn.surface();
         let mut taken: std::collections::HashSet<String> = std::collections::HashSet::new();
-        for message in turn.history() {
+        for (_, message) in &surface {
             taken.extend(message.content.iter().filter_map(|block| if let Block::ToolCall { id, .. } = block { Some(id.clone()) } else { None }));
         }
+        // Behind a summary nobody sees which ids were taken. What the agent sees last is another for each answer.
+        let hides = surface.iter().any(|(_, message)| matches!(&message.source, Source::Plugin { name } if name == COMPACT_SOURCE));
+        let last = hides.then(|| surface.iter().map(|(seq, _)| *seq).max()).flatten();
         let mut number = 0;
         for block in &mut self.content {
             let Block::ToolCall { id, .. } = block else { continue };
-            let own = if id.is_empty() { "call".to_owned() } else { std::mem::take(id) };
+            let mut own = if id.is_empty() { "call".to_owned() } else { std::mem::take(id) };
+            if let Some(last) = last {
+                own = format!("{own}-{last}");
+            }
             let mut name = own.clone();
             while taken.contains(&name) {
                 number += 1;

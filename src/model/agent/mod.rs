@@ -129,7 +129,7 @@ impl ModelAgent {
                 }
                 continue;
             }
-            match pool::run(turn, &self.tools, &calls, self.options.parallel).await? {
+            match pool::run_all(turn, &self.tools, &calls, self.options.parallel).await? {
                 Pooled::Goes => {}
                 Pooled::Concluded => return Ok(()),
             }

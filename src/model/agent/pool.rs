@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use greenroom_actors::{Turn, TurnError, turn::CallResult};
+use greenroom_session::recover::said_of_cut_call;
 
 use super::{answer::Asked, cancelled};
 use crate::tool::{ToolError, ToolMode, ToolOutput, Tools, run_call};
@@ -21,8 +22,9 @@ pub(super) enum Pooled {
 }
 
 /// Makes the calls of one answer. Those that are exclusive run alone; `parallel` others run at once, in the order of their beginnings. When the turn is cancelled, those that
-/// have begun come to their end, and the others are answered as not begun.
-pub(super) async fn run(turn: &Turn, tools: &Tools, calls: &[Asked], parallel: usize) -> Result<Pooled, TurnError> {
+/// have begun come to their end, and the others are answered as not begun; where it is to be served again, as after a shutdown,
+/// what was given up and what has not begun has only something that stands in for its result until then.
+pub(super) async fn run_all(turn: &Turn, tools: &Tools, calls: &[Asked], parallel: usize) -> Result<Pooled, TurnError> {
     let mut waiting: VecDeque<(usize, &Asked)> = calls.iter().enumerate().collect();
     let mut running = FuturesUnordered::new();
     let mut done: Vec<Option<Done>> = calls.iter().map(|_| None).collect();
@@ -51,9 +53,10 @@ pub(super) async fn run(turn: &Turn, tools: &Tools, calls: &[Asked], parallel: u
         concluded |= commit(turn, calls, &mut done, &mut next)?;
     }
     for (index, _) in waiting {
-        let text = "Error: tool call aborted before dispatch";
         if let Some(slot) = done.get_mut(index) {
-            *slot = Some(Done { result: CallResult::failed(text, "ToolAbortedError", ABORTED_BEFORE_DISPATCH), concludes: false });
+            let aborted = || CallResult::failed("Error: tool call aborted before dispatch", "ToolAbortedError", ABORTED_BEFORE_DISPATCH);
+            let result = if turn.is_cut_off() { cut_off(false) } else { aborted() };
+            *slot = Some(Done { result, concludes: false });
         }
     }
     concluded |= commit(turn, calls, &mut done, &mut next)?;
@@ -81,9 +84,27 @@ fn commit(turn: &Turn, calls: &[Asked], done: &mut [Option<Done>], next: &mut us
 
 async fn make(turn: &Turn, tools: &Tools, call: &Asked) -> Result<Done, TurnError> {
     turn.start_call(&call.id, &call.name, &call.arguments).await?;
-    let output = run_call(tools, Some(turn), &call.id, &call.name, &call.arguments).await;
-    let concludes = output.as_ref().is_ok_and(|output| output.concludes_turn);
-    Ok(Done { result: result_of(output), concludes })
+    Ok(match run(turn, tools, &call.id, &call.name, &call.arguments).await {
+        Some(output) => {
+            let concludes = output.as_ref().is_ok_and(|output| output.concludes_turn);
+            Done { result: result_of(output), concludes }
+        }
+        None => Done { result: cut_off(true), concludes: false },
+    })
+}
+
+/// Returns what stands in for the result of a call until its message is served again.
+pub(super) fn cut_off(started: bool) -> CallResult {
+    let (name, code, text) = said_of_cut_call(started);
+    CallResult::failed(text, name, code)
+}
+
+/// Runs one call. `None` if it was given up in a turn that is served again: a tool that may be repeated is called again then, and of any other nobody knows what it has done.
+pub(super) async fn run(turn: &Turn, tools: &Tools, id: &str, name: &str, arguments: &str) -> Option<Result<ToolOutput, ToolError>> {
+    let repeatable = tools.find(Some(turn), name).is_some_and(|tool| tool.is_repeatable());
+    let output = run_call(tools, Some(turn), id, name, arguments).await;
+    let given_up = output.as_ref().is_err_and(|error| repeatable || error.is_aborted());
+    (!given_up || !turn.is_cut_off() || !turn.cancelled().is_cancelled()).then_some(output)
 }
 
 /// Returns what a model sees of a call.

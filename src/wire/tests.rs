@@ -309,21 +309,6 @@ async fn an_id_is_used_again_as_soon_as_its_answer_can_be_read_and_not_before() 
     end.unwrap();
 }
 
-#[test]
-fn every_answer_frees_one_place() {
-    let open = Open::new(2);
-    let [one, two] = [1, 2].map(RequestId::Number);
-    assert!(open.enter(&one) && open.enter(&two) && !open.enter(&RequestId::Number(3)));
-    assert!(open.forget(&one) && !open.forget(&one) && !open.has(&one) && open.has(&two));
-    assert_eq!(open.count(), 2);
-    open.leave();
-    assert_eq!(open.count(), 1);
-    // One without an id was somebody's.
-    open.leave();
-    open.leave();
-    assert_eq!(open.count(), 0);
-}
-
 #[tokio::test(start_paused = true)]
 async fn notifications_wait_for_room_and_a_client_that_has_gone_ends_the_waiting() {
     let sent = Arc::new(AtomicUsize::new(0));

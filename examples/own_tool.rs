@@ -48,7 +48,7 @@ struct Wanted {
     day: u32,
 }
 
-async fn tide(wanted: Wanted) -> Result<String, ToolError> {
+fn tide(wanted: Wanted) -> Result<String, ToolError> {
     match (wanted.place, wanted.day) {
         (Place::Neuwerk, 2) => Ok("high water at 06:40 and 19:05".into()),
         (_, day) => Err(ToolError::new("NO_TABLE", format!("there is no table for day {day}"))),
@@ -66,7 +66,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let agent = ModelAgent::new(Arc::new(model.clone()), tools.clone(), ModelOptions::new("scripted"));
     let runtime = Runtime::builder().behavior("guide", move || agent.clone()).open("memory:").await?;
     // It only looks something up: should a crash cut it off, it may run again.
-    tools.add(&runtime.host(), function("tide", "Tells when the water is highest.", |wanted: Wanted, _| tide(wanted)).repeatable())?;
+    tools.add(&runtime.host(), function("tide", "Tells when the water is highest.", |wanted: Wanted, _| async { tide(wanted) }).repeatable())?;
 
     let desk = runtime.root("guide", "the guide's desk").await?;
     desk.send("When may we cross to the island tomorrow?").await?;

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::{CommandFactory, FromArgMatches, error::ErrorKind, parser::ValueSource};
+use clap::{Command, CommandFactory, FromArgMatches, error::ErrorKind, parser::ValueSource};
 use tracing_subscriber::EnvFilter;
 
 use super::{
@@ -126,6 +126,12 @@ fn refused(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     } else {
         usage(&error.render().to_string())
     };
+    // Whoever starts one of these reads a protocol there, also when the line that starts it is wrong.
+    let command = CommandLine::command();
+    let meant = words().find_map(|word| command.get_subcommands().map(Command::get_name).find(|verb| word == verb));
+    if meant.is_some_and(|verb| ["acp", "mcp"].contains(&verb)) {
+        terminal.leave_stdout();
+    }
     failure.report(&mut terminal);
     failure.exit_code()
 }

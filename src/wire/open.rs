@@ -79,3 +79,23 @@ impl Open {
         self.state().count
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_answer_frees_one_place() {
+        let open = Open::new(2);
+        let [one, two] = [1, 2].map(RequestId::Number);
+        assert!(open.enter(&one) && open.enter(&two) && !open.enter(&RequestId::Number(3)));
+        assert!(open.forget(&one) && !open.forget(&one) && !open.has(&one) && open.has(&two));
+        assert_eq!(open.count(), 2);
+        open.leave();
+        assert_eq!(open.count(), 1);
+        // One without an id was somebody's.
+        open.leave();
+        open.leave();
+        assert_eq!(open.count(), 0);
+    }
+}

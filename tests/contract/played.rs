@@ -5,9 +5,9 @@ use std::time::Duration;
 use greenroom::actors::{error::PublishedError, host::NewRoot};
 use greenroom_session::{
     compact::{COMPACTION_INTERRUPTED, Summary},
-    event::{Body, EpochEnd, Opaque},
+    event::{Body, EpochEnd, Opaque, Role, SurfaceMessage},
     id::MessageId,
-    message::text_of,
+    message::{Block, Source, text_of},
 };
 use serde_json::json;
 
@@ -23,6 +23,7 @@ crate::on_every_store!(
     a_flush_tells_the_first_failure_and_what_is_on_disk_is_published_again,
     a_turn_begins_with_a_message_that_has_had_none,
     a_compaction_takes_the_place_of_messages,
+    a_turn_that_its_end_cuts_off_leaves_no_call_without_an_answer,
 );
 
 async fn what_is_put_has_its_place_at_once_and_is_durable_after_a_flush(world: &World) {
@@ -199,5 +200,32 @@ async fn a_compaction_takes_the_place_of_messages(world: &World) {
     assert_eq!(listed(&runtime, "r").await, ["c complete"], "its descriptor is where it was");
     runtime.shutdown().await;
     assert!(!world.reader().load(&sid("c")).unwrap().fold.head().has_work());
+    sound(world);
+}
+
+async fn a_turn_that_its_end_cuts_off_leaves_no_call_without_an_answer(world: &World) {
+    let runtime = world.runtime().await;
+    let session = published(&runtime, root("r")).await;
+    let begun = session.begin_turn("look", Some(mid("look"))).await.unwrap();
+    let Body::TurnStart { turn, .. } = begun.body else { panic!("a turn begins with its start") };
+    session.append(Body::StepStart { turn, step: 1 }).unwrap();
+    for call_id in ["one", "two"] {
+        let call = Body::ToolCall { turn, step: 1, call_id: call_id.into(), name: "look".into(), arguments: "{}".into() };
+        session.append(call).unwrap();
+    }
+    let of = |call_id: &str| Source::Tool { call_id: call_id.into() };
+    let content = vec![Block::ToolResult { call_id: "two".into(), text: "seen".into(), is_error: false }];
+    let message = SurfaceMessage { id: mid("seen"), role: Role::Tool, content, source: of("two") };
+    session.append(Body::ToolResult { turn, step: 1, message, error: None }).unwrap();
+    session.end().await.unwrap();
+    runtime.shutdown().await;
+    let results: Vec<_> = events(world, "r")
+        .into_iter()
+        .filter_map(|event| match event.body {
+            Body::ToolResult { message, error, .. } => Some((message.source, error.map(|error| error["code"].clone()))),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(results, [(of("two"), None), (of("one"), Some("TOOL_OUTCOME_UNKNOWN".into()))]);
     sound(world);
 }

@@ -30,7 +30,9 @@ crate::on_every_store!(async
     a_call_stands_in_the_log_as_the_model_wrote_it_and_what_went_wrong_by_its_kind,
     a_call_that_panics_leaves_those_beside_it_and_those_behind_it_alone,
     a_tool_that_heeds_no_cancellation_is_dropped_and_the_model_is_told_that_nobody_knows_what_it_did,
+    what_has_not_begun_when_the_turn_is_cancelled_does_not_begin,
     a_shutdown_leaves_calls_open_that_are_made_again_or_of_which_nobody_knows,
+    an_interrupt_ends_what_is_made_again_and_what_waits_behind_it_does_not_begin,
     a_child_that_is_waited_for_is_found_again_by_a_model_after_a_shutdown,
     a_model_that_counts_its_calls_anew_is_understood_also_after_a_compaction,
 );
@@ -71,7 +73,7 @@ async fn calls_of_any_number_length_and_kind_keep_their_order_their_bound_and_th
         usize::try_from(state >> 33).unwrap() % below
     };
     for _ in 0..40 {
-        let (count, parallel) = (1 + roll(11), 1 + roll(4));
+        let (count, parallel) = (1 + roll(11), roll(5));
         let alone: Vec<bool> = (0..count).map(|_| roll(4) == 0).collect();
         let pauses: Vec<usize> = (0..count).map(|_| roll(20)).collect();
         let world = World::memory();
@@ -105,7 +107,8 @@ async fn calls_of_any_number_length_and_kind_keep_their_order_their_bound_and_th
         desk.ask("go").await;
         desk.rest().await;
         assert_eq!(results(&world), (0..count).map(|n| format!("c{n} {n}")).collect::<Vec<_>>());
-        course.check(&alone, parallel);
+        // None at all would be no pool.
+        course.check(&alone, parallel.max(1));
         desk.runtime.shutdown().await;
     }
 }
@@ -323,6 +326,37 @@ async fn a_tool_that_heeds_no_cancellation_is_dropped_and_the_model_is_told_that
     sound(world);
 }
 
+async fn what_has_not_begun_when_the_turn_is_cancelled_does_not_begin(world: &World) {
+    let model = once(|| vec![("works", "works", String::new()), ("gives up", "gives_up", String::new()), ("late", "late", String::new())]);
+    let mut options = ModelOptions::new("small");
+    options.parallel = 2;
+    let desk = Desk::open(world, model, options, |builder| builder.interrupt_grace(Duration::from_secs(60))).await;
+    let (gate, diary) = (Gate::new(), Diary::default());
+    for id in ["works", "gives_up", "late"] {
+        let (at, notes) = (gate.clone(), diary.clone());
+        desk.add(function(id, "Works.", move |_: Any, caller| {
+            let (at, notes) = (at.clone(), notes.clone());
+            async move {
+                notes.note(id);
+                let stopped = at.pass(caller.turn.as_ref().unwrap()).await.is_err();
+                if stopped && id == "gives_up" { Err(ToolError::aborted()) } else { Ok("brought to its end") }
+            }
+        }));
+    }
+    desk.ask("go").await;
+    gate.reached().await;
+    gate.reached().await;
+    desk.runtime.host().interrupt(&sid("r"), Duration::from_secs(60)).await.unwrap();
+    desk.rest().await;
+    let stopped = "Error: the turn was cancelled";
+    let expected = ["works brought to its end", &format!("gives up !{stopped}"), "late !Error: tool call aborted before dispatch"];
+    assert_eq!(results(world), expected);
+    assert_eq!(["works", "gives_up", "late"].map(|id| diary.times(id)), [1, 1, 0]);
+    assert!(story(&events(world, "r")).last().unwrap().starts_with("aborted by"));
+    desk.runtime.shutdown().await;
+    sound(world);
+}
+
 async fn a_shutdown_leaves_calls_open_that_are_made_again_or_of_which_nobody_knows(world: &World) {
     // Beside each other: one that may be made again, one that may not, one that is done; behind them one that has not begun.
     let all = ["again", "once", "done", "late"];
@@ -339,7 +373,9 @@ async fn a_shutdown_leaves_calls_open_that_are_made_again_or_of_which_nobody_kno
                 async move {
                     notes.note(id);
                     if waits {
-                        at.pass(caller.turn.as_ref().unwrap()).await.map_err(|_| ToolError::aborted())?;
+                        // What may be made again is, whatever it says of its end.
+                        let stopped = if id == "again" { ToolError::new("STOPPED", "somebody stopped me") } else { ToolError::aborted() };
+                        at.pass(caller.turn.as_ref().unwrap()).await.map_err(|_| stopped)?;
                     }
                     Ok(id)
                 }
@@ -378,6 +414,45 @@ async fn a_shutdown_leaves_calls_open_that_are_made_again_or_of_which_nobody_kno
     }
     assert_eq!(all.map(|id| diary.times(id)), [3, 1, 1, 1]);
     assert_eq!(story(&events(world, "r")).last().unwrap(), "completed");
+    sound(world);
+}
+
+async fn an_interrupt_ends_what_is_made_again_and_what_waits_behind_it_does_not_begin(world: &World) {
+    let diary = Diary::default();
+    for round in 0..2 {
+        let model = once(|| vec![("again", "again", String::new()), ("late", "late", String::new())]);
+        let desk = Desk::open(world, model, ModelOptions::new("small"), |builder| builder.interrupt_grace(Duration::from_secs(60))).await;
+        let gate = Gate::new();
+        for id in ["again", "late"] {
+            let (at, notes) = (gate.clone(), diary.clone());
+            let tool = function(id, "Waits.", move |_: Any, caller| {
+                let (at, notes) = (at.clone(), notes.clone());
+                async move {
+                    notes.note(id);
+                    at.pass(caller.turn.as_ref().unwrap()).await.map_err(|_| ToolError::aborted())?;
+                    Ok(id)
+                }
+            });
+            desk.add(tool.repeatable().exclusive());
+        }
+        if round == 0 {
+            desk.ask("go").await;
+        } else {
+            desk.runtime.host().recover(None).await.unwrap();
+        }
+        gate.reached().await;
+        if round == 1 {
+            desk.runtime.host().interrupt(&sid("r"), Duration::from_secs(60)).await.unwrap();
+            desk.rest().await;
+            assert_eq!(desk.model.asked().len(), 0);
+        }
+        world.close_after(desk.runtime).await;
+    }
+    assert_eq!(["again", "late"].map(|id| diary.times(id)), [2, 0]);
+    let seen = results(world);
+    assert_eq!(seen[0], "again !Error: the turn was cancelled");
+    assert!(seen[1].starts_with("late !") && seen[1].contains("before it started"), "{seen:?}");
+    assert!(story(&events(world, "r")).last().unwrap().starts_with("aborted by"));
     sound(world);
 }
 

@@ -62,15 +62,37 @@ fn examples() -> BTreeMap<&'static str, &'static [&'static str]> {
     ])
 }
 
-/// Verbs that serve a client: their stdout is its protocol, and their tests are those of the servers.
-const SERVERS: [&str; 2] = ["acp", "mcp"];
+/// Verbs that serve a client, with what each needs to begin: their stdout is its protocol, and their other tests are those of the servers.
+const SERVERS: [(&str, &[&str]); 2] = [("acp", &["--program", "go.toml"]), ("mcp", &["--root", "somebody"])];
 
 #[test]
 fn every_verb_of_the_help_is_among_the_examples() {
     let mut verbs = Desk::new().verbs();
     verbs.sort();
-    verbs.retain(|verb| !SERVERS.contains(&&**verb));
+    verbs.retain(|verb| !SERVERS.iter().any(|(server, _)| server == verb));
     assert_eq!(verbs, examples().into_keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_verb_whose_stdout_belongs_to_a_protocol_says_nothing_else_there_whatever_the_flags_and_the_failure() {
+    let verbs = Desk::new().verbs();
+    for (verb, words) in SERVERS.into_iter().filter(|(server, _)| verbs.iter().any(|verb| verb == server)) {
+        let desk = desk();
+        let url = desk.url();
+        let good = ["--store", &url, "--json", "-vv", "--color", "always"];
+        let bad = [&["--json", "--no-such-flag"][..], &["--json", "--color", "mauve"], &["--json", "--log-level", "a=b=c"], &["--json", "--store", "nonsense"]];
+        for (flags, exit) in [(&good[..], 0)].into_iter().chain(bad.map(|flags| (flags, 2))) {
+            for line in [[flags, &[verb], words].concat(), [&[verb], words, flags].concat()] {
+                let said = desk.run_with_stdin(&line, b"");
+                assert_eq!((said.exit, said.out.as_str()), (exit, ""), "{line:?}: {said:?}");
+                assert_eq!(said.err.contains("error["), exit != 0, "{line:?}: {said:?}");
+            }
+        }
+        let said = desk.run(&[verb, "--json"]);
+        assert_eq!((said.exit, said.out.as_str()), (2, ""), "{said:?}");
+        // Whoever asks for help is a person.
+        assert!(desk.run(&[verb, "--help"]).out.contains("Example"));
+    }
 }
 
 /// Puts away what is another one each time: ids, times and measures.

@@ -74,6 +74,7 @@ mod mcp_restart;
 mod models;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod processes;
+mod recordings;
 #[cfg(all(feature = "cli", feature = "sqlite"))]
 mod seed;
 #[cfg(feature = "sqlite")]

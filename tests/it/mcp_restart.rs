@@ -2,7 +2,7 @@
 
 use greenroom::session::descriptor::Descriptor;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     cli,
@@ -119,4 +119,48 @@ fn without_a_program_what_is_there_is_listed_and_nothing_is_started() {
     client.end();
     let mut client = Client::greeted(&desk, &MCP);
     assert_eq!(wait(&mut client, &child).texts[1], "you said: two");
+}
+
+#[test]
+fn what_was_accepted_before_a_kill_is_served_once_however_often_servers_are_killed() {
+    let desk = desk();
+    let mut client = Client::greeted(&desk, &MCP);
+    let child = start(&mut client, "clerk", "begin");
+    let (mut accepted, mut asked) = (Vec::new(), Vec::new());
+    for round in 0..6 {
+        // Several at once, and the kill comes after one more of them each time.
+        let calls: Vec<_> = (0..8)
+            .map(|n| {
+                let text = format!("message {round}.{n}");
+                let id = client.ask_tool("send_message", &json!({"subagent_id": child, "message": text}));
+                asked.push(text.clone());
+                (id, text)
+            })
+            .collect();
+        for (id, text) in calls.into_iter().take(round) {
+            client.given(id).text();
+            accepted.push(text);
+        }
+        client.kill();
+        client = Client::greeted(&desk, &MCP);
+        // A turn that dies with three servers in a row is given up.
+        wait(&mut client, &child);
+    }
+    assert_eq!(client.end().0, 0);
+    let log = desk.run(&["log", &child, "--raw"]).out;
+    let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let texts_of = |kind: &str, place: &str| -> Vec<String> {
+        let found = events.iter().filter(|event| event["type"] == kind);
+        found.map(|event| event.pointer(place).unwrap().as_str().unwrap().to_owned()).collect()
+    };
+    let (served, said) = (texts_of("user/message", "/data/content/0/text"), texts_of("assistant/message", "/data/message/content/0/text"));
+    for text in &accepted {
+        assert!(served.contains(text), "{text} was accepted and is lost: {served:?}");
+    }
+    for text in &asked {
+        let times = served.iter().filter(|served| *served == text).count();
+        assert!(times <= 1, "{text} was served {times} times");
+        // Each that was served is answered once, also where a kill cut the first attempt off.
+        assert_eq!(said.iter().filter(|said| **said == format!("you said: {text}")).count(), times, "{text}: {said:?}");
+    }
 }

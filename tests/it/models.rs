@@ -5,6 +5,7 @@ mod failures;
 mod logged;
 mod requests;
 mod server;
+mod turns;
 mod wire;
 
 use std::sync::Arc;

@@ -74,7 +74,11 @@ impl GenaiModel {
         let Endpoint { api, key, timeouts, .. } = &*self.endpoint;
         let failures = Failures { key: key.clone() };
         let (seen, sink) = frames::watch(*api);
-        let options = request::options(*api, &request, timeouts)?.with_raw_frame_fn(sink);
+        let mut options = request::options(*api, &request, timeouts)?.with_raw_frame_fn(sink);
+        // `genai` keeps Ollama's key to itself; one that stands behind a gate wants to see it.
+        if *api == Api::Ollama && !key.0.is_empty() {
+            options = options.with_extra_headers([("authorization", format!("Bearer {}", key.0))]);
+        }
         let target = ServiceTarget {
             endpoint: Target::from_owned(self.url.clone()),
             auth: AuthData::from_single(key.0.to_string()),

@@ -75,12 +75,12 @@ async fn what_was_said_is_sent_in_the_words_of_each_interface() {
     for (received, path, header, value) in [
         (&openai, "/v1/chat/completions", "authorization", format!("Bearer {KEY}")),
         (&anthropic, "/v1/messages", "x-api-key", KEY.to_owned()),
+        (&ollama, "/api/chat", "authorization", format!("Bearer {KEY}")),
         (&gemini, "/v1beta/models/small:streamGenerateContent?alt=sse", "x-goog-api-key", KEY.to_owned()),
     ] {
         assert_eq!((received.path.as_str(), received.header(header)), (path, Some(value.as_str())));
         assert!(!received.text.contains(KEY));
     }
-    assert_eq!(ollama.path, "/api/chat");
 
     let body = openai.body();
     assert_eq!(

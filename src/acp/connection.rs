@@ -10,7 +10,8 @@ use std::{
 };
 
 use agent_client_protocol::{
-    Agent, ByteStreams, Client, Error, JsonRpcResponse, on_receive_notification, on_receive_request, schema::ProtocolVersion,
+    Agent, ByteStreams, Client, Error, JsonRpcResponse, on_receive_notification, on_receive_request,
+    schema::ProtocolVersion,
     v1::{ConnectionTo, Responder, schema as s},
 };
 use greenroom_session::id::SessionId;
@@ -121,7 +122,8 @@ impl Desk {
         self.house.tasks.spawn(async move {
             let listed = list::list(&house.host, &house.options.cwd, request.cwd.as_deref(), request.cursor.as_deref()).await;
             reply(listed.map(|(infos, next)| {
-                let infos = infos.into_iter().map(|info| s::SessionInfo::new(info.id.as_str().to_owned(), info.cwd).title(info.title).updated_at(info.updated_at));
+                let infos =
+                    infos.into_iter().map(|info| s::SessionInfo::new(info.id.as_str().to_owned(), info.cwd).title(info.title).updated_at(info.updated_at));
                 s::ListSessionsResponse::new(infos.collect::<Vec<_>>()).next_cursor(next)
             }));
         });

@@ -44,7 +44,14 @@ impl Family {
     }
 
     /// The root has delegated, by one of the tool calls that are under way or without any.
-    pub(super) fn delegated(&mut self, message: &MessageId, key: &str, target: &str, child: &SessionId, mut calls: impl Iterator<Item = String>) -> Option<Update> {
+    pub(super) fn delegated(
+        &mut self,
+        message: &MessageId,
+        key: &str,
+        target: &str,
+        child: &SessionId,
+        mut calls: impl Iterator<Item = String>,
+    ) -> Option<Update> {
         let root = self.root.clone();
         let member = self.members.entry(child.clone()).or_default();
         member.parent = Some(root.clone());

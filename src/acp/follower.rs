@@ -317,7 +317,9 @@ impl Follower {
             self.prompts.answer(&message, outcome)
         });
         match reason {
-            TurnEnd::Error { code, message } if !answered && !self.replaying => self.tell(Update::TurnFailed { turn, code: code.clone(), message: message.clone() }).await,
+            TurnEnd::Error { code, message } if !answered && !self.replaying => {
+                self.tell(Update::TurnFailed { turn, code: code.clone(), message: message.clone() }).await
+            }
             _ => Ok(()),
         }
     }

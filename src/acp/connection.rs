@@ -45,13 +45,14 @@ pub(super) async fn serve(house: Arc<House>, ends: Ends) -> Result<(), Error> {
     connect(&desk, writer, reader).await
 }
 
+#[expect(clippy::unit_arg, reason = "a handler that hands over what it was given has nothing to fail with")]
 async fn connect(desk: &Desk, writer: DuplexStream, reader: DuplexStream) -> Result<(), Error> {
     let [initialize, new, list, load, resume, close, prompt, cancel] = std::array::from_fn(|_| desk.clone());
     Agent
         .v1()
         .name("greenroom")
         .on_receive_request(async move |request: s::InitializeRequest, responder, _| initialize.initialize(&request, responder), on_receive_request!())
-        .on_receive_request(async move |request: s::NewSessionRequest, responder, to| Ok(new.new_session(request, responder, to)), on_receive_request!())
+        .on_receive_request(async move |request: s::NewSessionRequest, responder, to| Ok(new.new_session(&request, responder, to)), on_receive_request!())
         .on_receive_request(async move |request: s::ListSessionsRequest, responder, _| Ok(list.list(request, responder)), on_receive_request!())
         .on_receive_request(
             async move |request: s::LoadSessionRequest, responder, to| {
@@ -104,7 +105,7 @@ impl Desk {
         Outlet::new(to, self.room.clone(), self.with_subagents.clone())
     }
 
-    fn new_session(&self, request: s::NewSessionRequest, responder: Responder<s::NewSessionResponse>, to: ConnectionTo<Client>) {
+    fn new_session(&self, request: &s::NewSessionRequest, responder: Responder<s::NewSessionResponse>, to: ConnectionTo<Client>) {
         let unused = unused(!request.mcp_servers.is_empty());
         let reply = reply(responder, move |id: SessionId| s::NewSessionResponse::new(id.as_str().to_owned()).meta(unused));
         match folder(&request.cwd) {
@@ -129,9 +130,9 @@ impl Desk {
         });
     }
 
-    fn open(&self, session: &s::SessionId, cwd: &Path, replay: bool, reply: Reply<()>, to: ConnectionTo<Client>) {
+    fn open(&self, session: &s::SessionId, cwd: &Path, retold: bool, reply: Reply<()>, to: ConnectionTo<Client>) {
         match (known(session), folder(cwd)) {
-            (Ok(session), Ok(_)) => self.house.open(&session, self.outlet(to), Ask::Open { replay, reply }),
+            (Ok(session), Ok(_)) => self.house.open(&session, self.outlet(to), Ask::Open { replay: retold, reply }),
             (Err(fault), _) | (_, Err(fault)) => reply(Err(fault)),
         }
     }
@@ -190,7 +191,7 @@ fn error(fault: Fault) -> Error {
 }
 
 fn known(session: &s::SessionId) -> Result<SessionId, Fault> {
-    SessionId::new(session.0.to_string()).map_err(|error| Fault::params(error.code(), error.to_string()).fact("sessionId", &*session.0))
+    SessionId::new(&*session.0).map_err(|error| Fault::params(error.code(), error.to_string()).fact("sessionId", &*session.0))
 }
 
 fn folder(cwd: &Path) -> Result<String, Fault> {

@@ -62,7 +62,7 @@ where
     }
     let url = store.clone();
     let opened = tokio::task::spawn_blocking(move || url.open()).await.map_err(|error| RunError::Store(StoreError::Io(Box::new(error))))?;
-    let runtime = builder.start(opened.map_err(|error| RunError::Store(error))?).await.map_err(RunError::from)?;
+    let runtime = builder.start(opened.map_err(RunError::Store)?).await.map_err(RunError::from)?;
 
     let served = tokio::select! {
         served = serve(&runtime, options, reader, writer) => served,

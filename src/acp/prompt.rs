@@ -16,9 +16,9 @@ pub(super) fn text_of(blocks: Vec<s::ContentBlock>) -> Result<String, Fault> {
         }
         match block {
             s::ContentBlock::Text(part) => text.push_str(&part.text),
-            s::ContentBlock::ResourceLink(link) => text.push_str(&format!("[{}]({})", link.name, link.uri)),
+            s::ContentBlock::ResourceLink(link) => text.extend(["[", &*link.name, "](", &*link.uri, ")"]),
             s::ContentBlock::Resource(s::EmbeddedResource { resource: s::EmbeddedResourceResource::TextResourceContents(resource), .. }) => {
-                text.push_str(&format!("{}:\n{}", resource.uri, resource.text));
+                text.extend([&*resource.uri, ":\n", &*resource.text]);
             }
             _ => return Err(Fault::params("INVALID_PROMPT", format!("block {index} of the prompt is neither text, a link, nor a resource of text"))),
         }

@@ -82,7 +82,7 @@ impl Seat {
     pub(super) async fn serve(mut self, mut asked: UnboundedReceiver<Ask>, own: WeakUnboundedSender<Ask>) {
         while let Some(ask) = asked.recv().await {
             match ask {
-                Ask::Open { replay, reply } => self.open(replay, reply).await,
+                Ask::Open { replay: retold, reply } => self.open(retold, reply).await,
                 Ask::Prompt { text, reply, cancelled } => self.prompt(text, reply, cancelled, own.clone()).await,
                 Ask::CancelOne(message) => self.cancel_one(&message).await,
                 Ask::Cancel => {
@@ -136,7 +136,7 @@ impl Seat {
         Some(root)
     }
 
-    async fn open(&mut self, replay: bool, reply: Reply<()>) {
+    async fn open(&mut self, retold: bool, reply: Reply<()>) {
         let (known, in_turn) = match self.look().await {
             Ok(known) => known,
             Err(fault) => return reply(Err(fault)),
@@ -153,11 +153,11 @@ impl Seat {
         if let Err(error) = self.host().recover(Some(&self.session)).await {
             tracing::warn!(session = %self.session, code = error.code(), "what waits below is not looked for: {error}");
         }
-        let mut follower = self.follower(if replay { 0 } else { known });
+        let mut follower = self.follower(if retold { 0 } else { known });
         let prompts = self.prompts.clone();
         let follow = async move {
             let begun = async {
-                if replay {
+                if retold {
                     follower.replay(known).await?;
                 }
                 Ok::<(), Stop>(())

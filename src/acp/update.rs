@@ -54,15 +54,12 @@ impl Update {
             Self::CallEnded { id, text, failed, asked } => {
                 let status = if failed { s::ToolCallStatus::Failed } else { s::ToolCallStatus::Completed };
                 let content = text.map(|text| vec![s::ToolCallContent::from(cut(&text))]);
-                vec![match asked {
-                    Some((name, arguments)) => {
-                        let title = name.clone();
-                        s::SessionUpdate::ToolCall(call(id, name, title, Some(arguments)).status(status).content(content.unwrap_or_default()))
-                    }
-                    None => {
-                        let fields = s::ToolCallUpdateFields::new().status(status).content(content);
-                        s::SessionUpdate::ToolCallUpdate(s::ToolCallUpdate::new(id, fields))
-                    }
+                vec![if let Some((name, arguments)) = asked {
+                    let title = name.clone();
+                    s::SessionUpdate::ToolCall(call(id, name, title, Some(arguments)).status(status).content(content.unwrap_or_default()))
+                } else {
+                    let fields = s::ToolCallUpdateFields::new().status(status).content(content);
+                    s::SessionUpdate::ToolCallUpdate(s::ToolCallUpdate::new(id, fields))
                 }]
             }
             Self::Child(child) => child.said(with_subagents),
@@ -127,7 +124,8 @@ fn meta(key: &str, value: Value) -> s::Meta {
 fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let mut left = text;
     std::iter::from_fn(move || {
-        let (piece, rest) = left.split_at_checked(left.floor_char_boundary(PIECE))?;
+        let end = (0..=PIECE.min(left.len())).rev().find(|end| left.is_char_boundary(*end))?;
+        let (piece, rest) = left.split_at_checked(end)?;
         left = rest;
         (!piece.is_empty()).then_some(piece)
     })

@@ -164,7 +164,7 @@ async fn a_client_that_reads_late_gets_every_byte_once_and_the_agent_does_not_wa
     // The turn comes to its end although nobody reads.
     finished.recv().await.unwrap();
     let (updates, stopped) = near.answer(id).await;
-    let whole: String = (0..PARTS).map(|number| format!("a {number}; ")).collect();
+    let whole: String = (0..PARTS).map(|number| format!("a {number}; ")).collect::<Vec<_>>().concat();
     assert_eq!((said(&updates).concat() == whole, stopped.unwrap()), (true, json!({"stopReason": "end_turn"})));
     assert_eq!(said(&near.prompt(&session, "b").await.0).concat().len(), (0..PARTS).map(|number| format!("b {number}; ").len()).sum::<usize>());
     near.end().await;
